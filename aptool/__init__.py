@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from aptool.evaluation.compare import compare
     from aptool.evaluation.fusion import fuse, learn_fusion
     from aptool.evaluation.measures import evaluate
-    from aptool.execution.score import bm25_run, score
-    from aptool.execution.train import train
+    from aptool.execution import bm25_run, score, train
     from aptool.scoring.model import Model, load
 
 __all__ = [
@@ -53,14 +52,14 @@ _MODULES = {
     "Pools": "aptool.data.pools",
     "Qrels": "aptool.data.runs",
     "Run": "aptool.data.runs",
-    "bm25_run": "aptool.execution.score",
+    "bm25_run": "aptool.execution",
     "compare": "aptool.evaluation.compare",
     "evaluate": "aptool.evaluation.measures",
     "fuse": "aptool.evaluation.fusion",
     "learn_fusion": "aptool.evaluation.fusion",
     "load": "aptool.scoring.model",
-    "score": "aptool.execution.score",
-    "train": "aptool.execution.train",
+    "score": "aptool.execution",
+    "train": "aptool.execution",
 }
 
 

@@ -16,11 +16,9 @@ from aptool.version import __version__
 Backend: TypeAlias = Literal["torch", "openvino"]
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
 
-# Precisions of encoders on devices; the backend ``openvino`` also has int8.
+# Precisions of encoders on devices.
 Precision: TypeAlias = Literal["auto", "fp32", "tf32", "bf16"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
-ScorePrecision: TypeAlias = Literal["auto", "fp32", "tf32", "bf16", "int8"]
-SCORE_PRECISIONS: tuple[ScorePrecision, ...] = get_args(ScorePrecision)
 
 # Libraries whose version may change scores.
 LIBRARIES = ("torch", "numpy", "pyarrow", "polars", "tokenizers", "transformers", "ray")

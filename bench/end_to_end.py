@@ -29,7 +29,7 @@ from aptool.models.build import build_ranker
 from aptool.models.model import load_model, save_model
 from aptool.scoring import run as scoring
 from aptool.scoring import units as scoring_units
-from aptool.scoring.attentive import AttentiveKernel
+from aptool.scoring.kernels import AttentiveKernel
 from aptool.scoring.model_system import ModelScorer, ModelSystem
 from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.text.tokenizer import Tokens, WordTokenizer

@@ -34,16 +34,14 @@ from aptool.models.device import batch_sizes, set_products
 from aptool.models.pooling import StateOptions
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import Cosine, unit
-from aptool.scoring.attentive import kernel_for
-from aptool.scoring.encoded import EncodedAnswers, Pairs
-from aptool.scoring.kernels import Kernel
+from aptool.scoring.kernels import EncodedAnswers, Kernel, Pairs, kernel_for
 from aptool.scoring.ranker_scorer import (
     BATCHES_PER_WINDOW,
     TOKENS_PER_WINDOW,
     blocks_of,
     even_window,
+    for_each,
     group_by_answer,
-    one_core_per_thread,
 )
 from bench import workloads
 from bench.common import alternate, benchmark_parser, record, speed_of
@@ -126,9 +124,8 @@ def scored(kernel: Kernel, questions: Ragged, answers: EncodedAnswers, pairs: Pa
         )
         return kernel.score_pairs(prepared, answers.select(window), some)
 
-    with one_core_per_thread(device, len(windows)) as for_each:
-        prepared = kernel.prepare_questions(questions)
-        return torch.cat(list(for_each(score_window, windows))).cpu()
+    prepared = kernel.prepare_questions(questions)
+    return torch.cat(list(for_each(device, score_window, windows))).cpu()
 
 
 def maxsim_cpu(workload: Workload, questions: Ragged, answers: Ragged) -> Callable[[], np.ndarray]:

@@ -41,7 +41,7 @@ from aptool.models.device import set_products
 from aptool.models.initialization import EncoderSpec, TrainingTexts
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
-from aptool.scoring import attentive
+from aptool.scoring import kernels
 from aptool.scoring.ranker_scorer import Precision, RankerScorer
 from aptool.text.tokenizer import Tokens
 from bench.common import benchmark_parser, now, record, setting
@@ -86,7 +86,7 @@ def measure(
     set_products("fp32")  # the reference and the large product, not in TF32
     torch.manual_seed(0)
     ranker = build_ranker(system_recipe(name), VOCABULARY, 100).eval()
-    is_attentive = isinstance(attentive.kernel_for(ranker.pooling), attentive.AttentiveKernel)
+    is_attentive = isinstance(kernels.kernel_for(ranker.pooling), kernels.AttentiveKernel)
     flops = products(ranker) if is_attentive else 0.0
     ranker = ranker.to(device)
     scorers = {kind: RankerScorer(ranker, device=device, precision=kind) for kind in precisions}

@@ -1,6 +1,6 @@
 """A cluster of one node without Ray, to open systems as a driver does."""
 
-from aptool.cluster.resources import Cluster, Resources
+from aptool.cluster.connection import Cluster, Resources
 
 
 class OneNode(Cluster):

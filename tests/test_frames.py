@@ -45,13 +45,13 @@ def frames_of(arguments, monkeypatch):
 
 
 def test_a_pair_is_scored_in_twelve_frames(collection_folder, model_folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("aptool.scoring.attentive.cosines", reach)
+    monkeypatch.setattr("aptool.scoring.kernels.cosines", reach)
     pools, output = collection_folder / "dev.pools.parquet", tmp_path / "dev.run"
 
     frames = frames_of(["score", pools, "--model", model_folder, "--output", output], monkeypatch)
 
     frames = frames[frames.index(("cli/score.py", "score")) :]
-    assert frames[-1][0] == "scoring/attentive.py"
+    assert frames[-1][0] == "scoring/kernels.py"
     assert len(frames) <= 12, frames
     files = list(dict.fromkeys(file for file, _ in frames))
     assert len(files) <= 10

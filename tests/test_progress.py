@@ -2,14 +2,11 @@
 
 import re
 import sys
-import threading
-import time
 
 import pytest
 from recorded import recorded
 
 from aptool import progress
-from aptool.scoring.pipeline import PairMeter
 
 
 @pytest.fixture
@@ -78,44 +75,3 @@ def test_a_notebook_gets_a_bar_that_is_removed(monkeypatch, capsys):
     shown = capsys.readouterr()
     assert shown.out == ""
     assert re.search(r"score: +0%.* 0/10 ", shown.err)
-
-
-def test_the_count_of_pairs_is_thread_safe_and_never_exceeds_the_total():
-    with recorded() as recording, progress.progress("score", 400, "pairs") as bar:
-        meter = PairMeter(bar, 400)
-        threads = [threading.Thread(target=lambda: [meter.add(1) for _ in range(120)]) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    counts = [done for done, *_ in recording.updates["score"]]
-    assert counts[:400] == list(range(1, 401))
-    assert set(counts[400:]) == {400}
-
-
-def test_meters_of_one_bar_update_it_one_at_a_time():
-    """Each device has a meter per group of units."""
-    inside, most = [], []
-
-    class SlowBar:
-        def update(self, n):
-            inside.append(n)
-            most.append(len(inside))
-            time.sleep(0.001)
-            inside.remove(n)
-
-    bar = SlowBar()
-    meters = [PairMeter(bar, 20) for _ in range(4)]
-
-    def count(meter):
-        for _ in range(20):
-            meter.add(1)
-
-    threads = [threading.Thread(target=count, args=(meter,)) for meter in meters]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert most == [1] * 80

@@ -26,7 +26,7 @@ from aptool.cli.tables import print_table
 from aptool.errors import AptoolError, UsageError
 
 if TYPE_CHECKING:
-    from aptool.execution.where import Jobs
+    from aptool.execution import Jobs
     from aptool.experiments.matrix import ExperimentMatrix
     from aptool.paths import Location
 
@@ -79,7 +79,7 @@ def matrix(
 
     On a cluster each trial gets one worker; with --jobs 1, one trial at a time gets all workers.
     """
-    from aptool.execution.where import Where
+    from aptool.execution import Where
 
     place = Where(**where)
     if place.workers is not None and jobs != 1:

@@ -145,12 +145,6 @@ def cluster_options(command: Command, *, elastic: bool = False) -> Command:
             metavar="X",
             help="GPUs per worker, may be fractional.  [default: 1; without GPUs 0]",
         ),
-        click.option(
-            "--wait",
-            type=Bounded(click.FloatRange(min=0)),
-            metavar="SECONDS",
-            help="Seconds to wait for nodes with room.  [default: no limit]",
-        ),
     )
 
     return with_options(*options)(command)

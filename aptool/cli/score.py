@@ -15,8 +15,9 @@ from aptool.cli.parameters import (
     overwrite_flag,
     tokens_per_batch_option,
 )
-from aptool.environment import BACKENDS, SCORE_PRECISIONS
+from aptool.environment import BACKENDS, PRECISIONS, Backend, Precision
 from aptool.errors import InputError, UsageError
+from aptool.version import requiring_torch
 
 logger = logging.getLogger(__name__)
 
@@ -59,10 +60,10 @@ logger = logging.getLogger(__name__)
 @click.option(
     "--precision",
     metavar="TYPE",
-    type=click.Choice(SCORE_PRECISIONS),
+    type=click.Choice(PRECISIONS),
     default="auto",
-    help="Precision: fp32, tf32, bf16, int8 (with --backend openvino), or auto: bf16 on a GPU if it ranks a "
-    "sample as fp32 does, else fp32.",
+    help="Precision: fp32, tf32, bf16, or auto: bf16 on a GPU if it ranks the first pools as fp32 does, "
+    "else fp32.",
 )
 @tokens_per_batch_option
 @cluster_options
@@ -70,6 +71,11 @@ def score(
     pools: tuple[str, ...],
     model: str | None,
     output: str | None,
+    words: str | None,
+    device: str,
+    backend: Backend,
+    precision: Precision,
+    tokens_per_batch: int | None,
     **options: Any,
 ) -> None:
     """Score POOLS (files, folders, globs, URLs) into a TREC run file.
@@ -86,15 +92,26 @@ def score(
     from aptool.files import expand, stat
     from aptool.models.hub import find_folder
     from aptool.paths import is_remote
-    from aptool.scoring.systems import BASELINES
+    from aptool.scoring.systems import BASELINES, System, baseline
 
+    if words is not None and model != "bm25":
+        raise UsageError("words: requires the model bm25; a recipe has text.words")
     stat(expand(pools, ".pools.parquet")[0])  # before large libraries are imported
     if model not in BASELINES and not is_remote(model):
         find_folder(model)
 
-    from aptool.execution.score import score as score_pools
+    from aptool.execution import score as score_pools
 
-    scored = score_pools(pools, model, output, **options)
+    system: str | System = model
+    if words is not None:
+        system = baseline(model, words=words)
+    elif model not in BASELINES:
+        with requiring_torch("a model"):
+            from aptool.scoring.model_system import model_system
+        system = model_system(
+            model, device=device, precision=precision, backend=backend, tokens_per_batch=tokens_per_batch
+        )
+    scored = score_pools(pools, system, output, device=device, **options)
     click.echo(f"{output}: {scored.pairs} pairs")
 
 

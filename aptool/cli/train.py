@@ -103,14 +103,13 @@ def train(
     Run the same command again after an interruption to resume from the last checkpoint, with the same result.
     """
     from aptool.config import load_recipe
-    from aptool.execution.where import Where
+    from aptool.execution import Where, build_recipe, train_recipe
     from aptool.paths import with_home
 
     opened, place = _open_collection(collection), Where(**where)
     if preset is not None and start is None:
         load_recipe(with_home(preset), overrides)  # before PyTorch is imported
     _check_inputs(vectors, start)
-    from aptool.execution.train import build_recipe, train_recipe
 
     recipe = build_recipe(preset, set=overrides, start=start, vectors=vectors)
     if output is None:

@@ -1,4 +1,4 @@
-"""The connection to a Ray cluster, with errors of one line."""
+"""The connection to a Ray cluster, with errors of one line; its nodes, and the resources of a worker."""
 
 import contextlib
 import importlib
@@ -9,14 +9,23 @@ import secrets
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
-from aptool.cluster.resources import Cluster
-from aptool.errors import AptoolError, UsageError, one_line
+from aptool.errors import AptoolError, UsageError, counted, one_line
 from aptool.plugins import VARIABLE
 from aptool.version import install_command
+
+logger = logging.getLogger(__name__)
+
+# Seconds between two log lines about missing resources.
+LINE_SECONDS = 30.0
+
+# Number of workers of a training: fixed, or (minimum, maximum), or None for one per GPU or node.
+Workers: TypeAlias = int | tuple[int, int] | None
 
 ADDRESS = re.compile(r"(\[[0-9a-fA-F:]+\]|[\w.-]+):\d{1,5}")
 
@@ -25,8 +34,102 @@ TOKEN = secrets.token_hex(16)
 TOKEN_HINT = "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to the token"
 
 
+class Resources(NamedTuple):
+    """The resources of a worker or a node."""
+
+    cpus: float = 1
+    gpus: float = 0
+    memory: float = 0  # bytes that Ray reserves; 0 reserves none
+
+    @property
+    def options(self) -> dict[str, float]:
+        """The resources as options of Ray's tasks and actors."""
+        memory = {"memory": self.memory} if self.memory else {}
+        return {"num_cpus": self.cpus, "num_gpus": self.gpus, **memory}
+
+    def capacity(self, each: "Resources") -> int:
+        """Number of workers with the resources ``each`` that fit on this node."""
+        ratios = [amount / needed for amount, needed in zip(self, each, strict=True) if needed > 0]
+        return int(min(ratios) + 1e-6) if ratios else 0
+
+    def __str__(self) -> str:
+        return f"{counted(self.cpus, 'CPU')} and {counted(self.gpus, 'GPU')}"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster that this process is connected to."""
+
+    address: str
+    logs: str  # folder of Ray's own logs
+
+    def describe(self, workers: str, each: Resources) -> str:
+        """A log line with the number of workers and their resources."""
+        return f"cluster {self.address}: {workers} with {each} each; Ray's logs are in {self.logs}"
+
+    def nodes(self) -> list[Resources]:
+        """The resources of the nodes that are alive."""
+        import ray
+
+        return [_resources(node["Resources"]) for node in ray.nodes() if node["Alive"]]
+
+    def total(self) -> Resources:
+        """The sum of the resources of all nodes."""
+        return Resources(*(sum(amounts) for amounts in zip(Resources(0), *self.nodes(), strict=True)))
+
+    def capacity(self, each: Resources) -> int:
+        """Number of workers that fit if nothing else runs."""
+        return sum(node.capacity(each) for node in self.nodes())
+
+    def memory(self, each: Resources) -> int:
+        """Bytes of memory per worker if each node has as many workers as fit; the minimum of all nodes."""
+        nodes = ((node.memory, node.capacity(each)) for node in self.nodes())
+        return int(min((memory / workers for memory, workers in nodes if workers), default=0))
+
+
+class Wait:
+    """Watches whether the nodes have room for some workers: a node may be lost, an autoscaler may add one."""
+
+    def __init__(self, cluster: Cluster, workers: int, each: Resources) -> None:
+        self._cluster, self._workers, self._each = cluster, workers, each
+        self._line_at = time.monotonic()  # of the last line, or without room of the next one
+
+    def poll(self, *, has_begun: bool = True) -> None:
+        """Log every half minute that the workers do not fit, or have not begun."""
+        cluster, each, now = self._cluster, self._each, time.monotonic()
+        room = cluster.capacity(each)
+        needs = f"{counted(self._workers, 'worker')} with {each} each"
+        if room >= self._workers:
+            if has_begun:
+                self._line_at = now
+            elif now >= self._line_at + LINE_SECONDS:
+                self._line_at = now
+                logger.info(f"waiting for {needs}, while other work uses the cluster")
+        elif now >= self._line_at:
+            self._line_at = now + LINE_SECONDS
+            if cluster.capacity(each._replace(memory=0)) > room:
+                needs += f", {each.memory / 1e9:.1f} GB of memory"
+            has = f"{cluster.total()}, on {counted(len(cluster.nodes()), 'node')}"
+            logger.info(f"waiting for {needs}; the cluster has {has}")
+
+
+def worker_resources(cluster: Cluster, device: str = "auto", gpus: float | None = None) -> Resources:
+    """The resources of a worker: one core, and ``gpus``, by default one if ``device`` means a GPU."""
+    if device not in ("auto", "cpu", "cuda"):
+        raise UsageError(f"--device {device!r}: expected auto, cpu or cuda with --cluster")
+    if device == "cpu" and gpus:
+        raise UsageError(f"--device cpu with --gpus-per-worker {gpus:g}: expected one of the two")
+    if gpus is None:
+        gpus = 1.0 if device == "cuda" or (device == "auto" and cluster.total().gpus) else 0.0
+    return Resources(1, gpus)
+
+
+def _resources(resources: dict[str, Any]) -> Resources:
+    return Resources(*(resources.get(name, 0.0) for name in ("CPU", "GPU", "memory")))
+
+
 @contextlib.contextmanager
-def connect(address: str = "", *, debug: bool = False, wait: float | None = None) -> Iterator[Cluster]:
+def connect(address: str = "") -> Iterator[Cluster]:
     """Connect this process to a cluster, and disconnect when the block ends.
 
     An existing connection of this process (a worker, a test, a notebook) is used and stays open.
@@ -35,8 +138,6 @@ def connect(address: str = "", *, debug: bool = False, wait: float | None = None
         address: ``host:port``; ``auto`` for the cluster of this machine; or ``local`` for a new cluster on
             this machine, until the block ends. Default: the environment variable ``RAY_ADDRESS``, or
             ``auto``.
-        debug: show Ray's own messages.
-        wait: limit of seconds to wait for nodes with room.
     """
     source = "--cluster"
     if not address:
@@ -48,13 +149,12 @@ def connect(address: str = "", *, debug: bool = False, wait: float | None = None
         except ImportError as error:
             raise AptoolError(f"--cluster needs Ray: {install_command('cluster')} ({error})") from error
         if not ray.is_initialized():
-            if not debug:
-                opened.enter_context(_without_rays_output())
+            opened.enter_context(_without_rays_output())
             opened.callback(ray.shutdown)
-            _init(ray, address, debug)
+            _init(ray, address)
         context = ray.get_runtime_context()
         logs = Path(context.get_temp_dir()) / context.get_session_name() / "logs"
-        yield Cluster(context.gcs_address if address in ("auto", "local") else address, str(logs), wait)
+        yield Cluster(context.gcs_address if address in ("auto", "local") else address, str(logs))
 
 
 @contextlib.contextmanager
@@ -103,11 +203,9 @@ def _variables(address: str) -> Iterator[None]:
                 os.environ.pop(name, None)
 
 
-def _init(ray: Any, address: str, debug: bool) -> None:
+def _init(ray: Any, address: str) -> None:
     """Connect to a cluster, or start one."""
-    options: dict[str, Any] = {"log_to_driver": debug}
-    if not debug:
-        options["logging_level"] = logging.CRITICAL
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
     if address == "local":
         options["include_dashboard"] = False
     if plugins := os.environ.get(VARIABLE):  # the workers import the same plugins

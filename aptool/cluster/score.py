@@ -22,7 +22,7 @@ import ray.data
 import torch
 from typing_extensions import override
 
-from aptool.cluster.resources import Cluster, Resources, worker_resources
+from aptool.cluster.connection import Cluster, Resources, worker_resources
 from aptool.cluster.workers import (
     MEMORY_HINT,
     NO_PROGRESS_VARIABLE,
@@ -41,8 +41,7 @@ from aptool.models.hub import pinned_name
 from aptool.models.model import load_model
 from aptool.paths import location
 from aptool.progress import Bar
-from aptool.scoring.model_system import CACHE_BYTES, ModelScorer, ModelSystem, sample_units
-from aptool.scoring.pipeline import UnitRecord
+from aptool.scoring.model_system import CACHE_BYTES, ModelScorer, ModelSystem
 from aptool.scoring.ranker_scorer import Precision
 from aptool.scoring.run import Executor
 from aptool.scoring.sentence_transformers import (
@@ -51,7 +50,7 @@ from aptool.scoring.sentence_transformers import (
     load_checkpoint,
 )
 from aptool.scoring.systems import Scorer, System
-from aptool.scoring.units import Part, read, score, write
+from aptool.scoring.units import Part, Record, read, score, write
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +84,6 @@ class ClusterExecutor(Executor):
         *,
         workers: int | None = None,
         gpus_per_worker: float | None = None,
-        debug: bool = False,
     ) -> None:
         """Set the cluster, the number of workers (default: as many as fit) and their GPUs.
 
@@ -94,14 +92,13 @@ class ClusterExecutor(Executor):
         self.cluster = cluster
         self._workers = workers
         self._gpus_per_worker = gpus_per_worker
-        self._debug = debug
-        self._answers: Input | None = None
+        self._file: Input | None = None  # of the shared answers
         self._each = Resources()  # of a worker
 
     @override
     def open(self, system: System, units: Sequence[Unit], answers: Input | None) -> Scorer:
         """Open a system as workers do, but in this process; the weights of a model are on the CPU."""
-        self._answers = answers
+        self._file = answers
         if isinstance(system, ModelSystem):
             return self._open_model(replace(system, folder=pinned_name(system.folder)), units)
         if isinstance(system, SentenceTransformers):
@@ -115,12 +112,11 @@ class ClusterExecutor(Executor):
     def _open_model(self, system: ModelSystem, units: Sequence[Unit]) -> ModelScorer:
         model = load_model(system.folder)
         each = self._reserve(system.device, model.ranker)
-        # On a GPU, each worker derives the size of its cache from the free memory.
-        cache_bytes = None if each.gpus else min(CACHE_BYTES, self.cluster.memory(each) // 3)
-        system = replace(system, cache_bytes=cache_bytes)
         precision: Precision = "fp32" if system.precision == "auto" else system.precision
-        if system.precision == "auto" and each.gpus:  # one worker tries it for all workers
-            arguments = Path.cwd(), system, sample_units(units), self._answers
+        if not each.gpus:
+            system = replace(system, cache_bytes=min(CACHE_BYTES, self.cluster.memory(each) // 3))
+        elif system.precision == "auto":  # one worker tries it for all workers
+            arguments = Path.cwd(), system, units[:1], self._file
             precision = first_task(self.cluster, each, _try_precision, *arguments)
         return ModelScorer(system, model, "cuda" if each.gpus else "cpu", precision)
 
@@ -134,7 +130,7 @@ class ClusterExecutor(Executor):
         return self._each
 
     @override
-    def run(self, missing: Sequence[Part], scorer: Scorer, bar: Bar) -> Generator[UnitRecord]:
+    def run(self, missing: Sequence[Part], scorer: Scorer, bar: Bar) -> Generator[tuple[int, Record]]:
         if not missing:
             return
         cluster, each, workers = self.cluster, self._each, self._workers
@@ -156,7 +152,7 @@ class ClusterExecutor(Executor):
             batch_size=1,
             fn_constructor_args=(
                 *(Path.cwd(), versions, scorer.system, scorer.device, scorer.fingerprint),
-                *(self._answers, ray.put(list(missing))),
+                *(self._file, ray.put(list(missing))),
             ),
             compute=ray.data.ActorPoolStrategy(
                 min_size=least,
@@ -173,14 +169,14 @@ class ClusterExecutor(Executor):
             max_task_retries=-1,  # as long as the actor is restarted
         )
         dataset.set_name(f"aptool-score-{missing[0].record.parent.stem}")  # as the dashboard shows it
-        _set_context(dataset.context, self._debug)
+        _set_context(dataset.context)
         pairs = {part.number: part.unit.pairs for part in missing}
         with ray_failures(cluster):
             try:
                 for row in dataset.iter_rows():
-                    for record in pickle.loads(row["records"]):
-                        bar.update(pairs[record.number])
-                        yield record._replace(gpu_seconds=record.seconds * each.gpus)
+                    for number, record in pickle.loads(row["records"]):
+                        bar.update(pairs[number])
+                        yield number, record
             finally:
                 _join_threads()
 
@@ -230,23 +226,20 @@ class ScoreUnits:
             self._answers = read_answers(*answers) if answers is not None else None
         except AptoolError as error:
             raise located(error, f"node {host()}") from error
-        self._worker = f"{host()}:{os.getpid()}"
         self._scoring = threading.Lock()  # the other threads read and write meanwhile
-        self._counting = threading.Lock()
-        self._wall, self._cpu = 0.0, time.process_time()  # at the end of the last unit
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[bytes]]:
         """Write the parts of a row; return their pickled records."""
-        records = [self._write(self._parts[index]) for index in batch["indices"][0]]
-        return {"records": [pickle.dumps(records)]}
+        parts = [self._parts[index] for index in batch["indices"][0]]
+        return {"records": [pickle.dumps([(part.number, self._write(part)) for part in parts])]}
 
-    def _write(self, part: Part) -> UnitRecord:
-        unit, started = part.unit, time.monotonic()
+    def _write(self, part: Part) -> Record:
+        unit = part.unit
         try:
             prepared = read(unit, self._scorer, self._answers)
             with self._scoring:
                 frame = score(prepared, self._scorer)
-            record = write(part, frame, prepared.truncated)
+            return write(part, frame, prepared.truncated)
         except AptoolError as error:
             if not location(unit.path).exists():
                 raise AptoolError(
@@ -259,19 +252,14 @@ class ScoreUnits:
             raise AptoolError(
                 f"{unit.path}: {unit.position}: out of memory on node {host()}: {MEMORY_HINT}"
             ) from error
-        with self._counting:  # calls overlap: a second counts for one unit
-            now = time.monotonic(), time.process_time()
-            cost = now[0] - max(started, self._wall), now[1] - self._cpu
-            self._wall, self._cpu = now
-        return UnitRecord(part.number, record, self._worker, *cost)
 
 
-def _set_context(context: ray.data.DataContext, debug: bool) -> None:
-    """Show Ray Data's messages if debugging, raise the errors of actors, and lift the limit on progress."""
-    context.enable_progress_bars = context.print_on_execution_start = debug
+def _set_context(context: ray.data.DataContext) -> None:
+    """Hide Ray Data's messages, raise the errors of actors, and lift the limit on progress."""
+    context.enable_progress_bars = context.print_on_execution_start = False
     context.raise_original_map_exception = True
     for handler in logging.getLogger("ray.data").handlers:
-        if not debug and "File" not in type(handler).__name__:
+        if "File" not in type(handler).__name__:
             handler.setLevel(logging.CRITICAL)
     limit, default = context.execution_no_progress_timeout_s, type(context).execution_no_progress_timeout_s
     if limit == default and NO_PROGRESS_VARIABLE not in os.environ:

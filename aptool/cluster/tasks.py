@@ -13,7 +13,7 @@ from typing import Any
 import ray
 from typing_extensions import override
 
-from aptool.cluster.resources import Cluster, Resources, Wait
+from aptool.cluster.connection import Cluster, Resources, Wait
 from aptool.cluster.workers import Versions, cause, check_worker, first_task, host
 from aptool.environment import versions_of
 from aptool.errors import AptoolError, counted, located

@@ -15,7 +15,6 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -26,15 +25,15 @@ from ray.util.queue import Queue
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from typing_extensions import override
 
-from aptool.cluster.resources import Cluster, Resources, Wait, Workers
-from aptool.cluster.workers import Versions, check_worker, first_task, host, ray_failures
+from aptool.cluster.connection import Cluster, Resources, Wait, Workers
+from aptool.cluster.workers import check_worker, first_task, host, ray_failures
 from aptool.config import CHECKPOINT_MINUTES, Recipe
 from aptool.data.collection import Collection
 from aptool.errors import AptoolError, UsageError, counted, located
 from aptool.models.build import code_of
 from aptool.models.device import pick_device
 from aptool.outputs import lock
-from aptool.paths import Location, PathOrUrl, location
+from aptool.paths import PathOrUrl
 from aptool.training.checkpoint import trained_key, training_folder
 from aptool.training.fit import Fit, TrainingTask, already_trained, check_training, fit_in_group
 from aptool.training.process_group import SINGLE_PROCESS, TorchProcessGroup
@@ -48,22 +47,6 @@ MAX_FAILURES = 8
 
 # Timeout of the process group: the other workers wait while the first worker trains word vectors.
 TIMEOUT_SECONDS = 6 * 3600
-
-
-@dataclass(frozen=True)
-class TrainingJob:
-    """The settings of a training, the same for every worker."""
-
-    start: Path  # base of relative paths
-    collection: Location
-    recipe: Recipe
-    output: Location
-    seed: int
-    key: str  # of the training
-    folder: Location  # of its checkpoint
-    versions: Versions  # on the driver
-    gpu: bool  # whether workers have GPUs
-    checkpoint_minutes: float = CHECKPOINT_MINUTES
 
 
 def fit_on_cluster(
@@ -92,19 +75,15 @@ def fit_on_cluster(
         done = already_trained(output, task.key)
         if done is not None:
             return done
-        job = TrainingJob(
-            start=Path.cwd(),
-            collection=collection.path,
-            recipe=task.recipe,
-            output=location(output),
-            seed=seed,
-            key=task.key,
-            folder=folder,
-            versions=tuple(code_of(task.recipe).items()),
-            gpu=bool(each.gpus),
-            checkpoint_minutes=checkpoint_minutes,
-        )
-        result = _train(job, cluster, workers, each)
+        # The arguments of ``train_worker``.
+        config = {
+            "task": task,
+            "start": Path.cwd(),
+            "versions": tuple(code_of(task.recipe).items()),
+            "gpu": bool(each.gpus),
+            "checkpoint_minutes": checkpoint_minutes,
+        }
+        result = _train(config, cluster, workers, each)
     if trained_key(output) != task.key:
         raise AptoolError(
             f"{output}: the workers wrote a model that is not visible here: "
@@ -113,9 +92,9 @@ def fit_on_cluster(
     return result
 
 
-def _train(job: TrainingJob, cluster: Cluster, workers: Workers, least: Resources) -> Fit:
+def _train(config: dict[str, Any], cluster: Cluster, workers: Workers, least: Resources) -> Fit:
     """Train until the first worker has saved the model; ``least`` are the minimum resources of a worker."""
-    minibatch = job.recipe.training.minibatch
+    minibatch = config["task"].recipe.training.minibatch
     workers = workers if workers is not None else default_workers(cluster, least, minibatch)
     minimum, maximum = workers if isinstance(workers, tuple) else (workers, workers)
     if maximum > minibatch:
@@ -130,7 +109,7 @@ def _train(job: TrainingJob, cluster: Cluster, workers: Workers, least: Resource
     with tempfile.TemporaryDirectory(prefix="aptool-") as folder, _relayed_logs() as queue:
         trainer: Any = TorchTrainer(
             cast(Any, train_worker),
-            train_loop_config={"job": job, "log": queue},
+            train_loop_config=config | {"log": queue},
             # NCCL does not support two workers on one GPU.
             torch_config=TorchConfig("nccl" if each.gpus >= 1 else "gloo", timeout_s=TIMEOUT_SECONDS),
             scaling_config=ray.train.ScalingConfig(
@@ -141,7 +120,7 @@ def _train(job: TrainingJob, cluster: Cluster, workers: Workers, least: Resource
                 placement_strategy="PACK" if each.gpus else "SPREAD",
             ),
             run_config=ray.train.RunConfig(
-                name=job.key,
+                name=config["task"].key,
                 storage_path=folder,  # of Ray's controller, on this node: aptool has its own checkpoints
                 failure_config=ray.train.FailureConfig(max_failures=MAX_FAILURES),
                 callbacks=cast(Any, [_EndOnError()]),
@@ -177,10 +156,7 @@ class _EndOnError(ray.train.UserCallback):
 
 
 def _in_thread(work: Callable[[], T], room: Wait) -> T:
-    """Run ``work`` in another thread: in the main thread, Ray would swallow Ctrl-C.
-
-    Raises if the cluster has no room for longer than ``--wait``.
-    """
+    """Run ``work`` in another thread: in the main thread, Ray would swallow Ctrl-C."""
     ended: Future[T] = Future()
     room.poll()
 
@@ -221,7 +197,7 @@ class _Relay(logging.Handler):
 
 def train_worker(config: dict[str, Any]) -> Fit:
     """Train on this worker; the first one logs to the driver."""
-    job: TrainingJob = config["job"]
+    task: TrainingTask = config["task"]
     context = ray.train.get_context()
     rank, size = context.get_world_rank(), context.get_world_size()
     group = TorchProcessGroup(rank, size) if size > 1 else SINGLE_PROCESS
@@ -231,14 +207,14 @@ def train_worker(config: dict[str, Any]) -> Fit:
         root.addHandler(handler)
     try:
         with group.together():
-            check_worker(job.start, job.versions, job.folder)
-            collection = Collection(job.collection)
-            device = pick_device(str(get_device()) if job.gpu else "cpu")
+            check_worker(config["start"], config["versions"], training_folder(task.output))
+            task = task._replace(collection=Collection(task.collection.path))
+            device = pick_device(str(get_device()) if config["gpu"] else "cpu")
         result = fit_in_group(
-            TrainingTask(collection, job.recipe, job.output, job.seed, job.key),
+            task,
             device,
             group,
-            checkpoint_minutes=job.checkpoint_minutes,
+            checkpoint_minutes=config["checkpoint_minutes"],
             is_preempted=is_preempted,
         )
     except AptoolError as error:

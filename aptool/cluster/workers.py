@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import ray
 import ray.data.exceptions
 
-from aptool.cluster.resources import Cluster, Resources, Wait
+from aptool.cluster.connection import Cluster, Resources, Wait
 from aptool.environment import versions_of
 from aptool.errors import AptoolError, error_with, first_line
 from aptool.paths import Location
@@ -61,8 +61,8 @@ def ray_failures(cluster: Cluster, *more: type[Exception]) -> Iterator[None]:
             reason = f"no progress within Ray Data's limit: expected {expected}"
         elif isinstance(error, ray.exceptions.WorkerCrashedError):
             reason = (
-                f"a worker process cannot start ({last_log_line(cluster.logs)}): expected `python -c 'import "
-                f"ray, aptool'` to work there; logs in {cluster.logs}"
+                "a worker process cannot start: expected `python -c 'import ray, aptool'` to work there; "
+                f"logs in {cluster.logs}"
             )
         elif isinstance(error, ray.exceptions.ActorDiedError):
             module, _, text = cause(error).partition("Error: ")
@@ -91,16 +91,6 @@ def cause(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     raised = [line for line in lines if line.split(":")[0].endswith(("Error", "Exception"))]
     return raised[-1] if raised else first_line(error)
-
-
-def last_log_line(folder: str) -> str:
-    """The last line in the logs of the worker processes of this node."""
-    logs = [file for pattern in ("worker-*.err", "worker-*.out") for file in Path(folder).glob(pattern)]
-    for file in sorted(logs, key=lambda file: file.stat().st_mtime, reverse=True):
-        lines = file.read_text(errors="replace").split("\n")
-        if text := next((line.strip() for line in reversed(lines) if line.strip(": \n")), ""):
-            return f"{file.name}: {text}"
-    return "its log is empty"
 
 
 def host() -> str:

@@ -12,7 +12,7 @@ from aptool.config import Recipe, load_recipe
 from aptool.data.folds import POOL_SIZE
 from aptool.data.schemas import check_document
 from aptool.documents import read_toml
-from aptool.environment import Backend, ScorePrecision
+from aptool.environment import Backend, Precision
 from aptool.errors import AptoolError, InputError, UsageError, first_few, located
 from aptool.evaluation.names import DEFAULT_MEASURES, measure_names
 from aptool.paths import Location, location
@@ -64,7 +64,7 @@ class SystemSpec(NamedTuple):
     recipe: Recipe | None = None  # of a preset
     model: str | None = None  # folder or name
     backend: Backend = "torch"  # of the model
-    precision: ScorePrecision = "auto"  # of the model
+    precision: Precision = "auto"  # of the model
 
     @property
     def parts(self) -> tuple[str, ...]:

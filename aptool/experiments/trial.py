@@ -31,8 +31,7 @@ from aptool.models.model import load_model, remove_model
 from aptool.outputs import EXPECTED, check_output, output_file
 from aptool.paths import Location
 from aptool.progress import measures_line
-from aptool.scoring.encoded import PoolTokenizer
-from aptool.scoring.model_system import ModelSystem, model_system
+from aptool.scoring.model_system import ModelSystem, PoolTokenizer, model_system
 from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.scoring.run import Executor, score_files
 from aptool.scoring.sentence_transformers import checkpoint_fingerprint, local_folder

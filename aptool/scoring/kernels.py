@@ -1,30 +1,47 @@
-"""The interface of kernels, which score many pairs of encoded texts, and the kernels of most poolings.
+"""Kernels, which score many pairs of encoded texts, and the table that gives each pooling its kernel.
 
 ``aptool.models.pooling`` defines the score of one pair. A ``Kernel`` computes the same scores, with each
 text encoded once: it selects the states that it needs, and divides the work into steps per answer, per
 question and per pair.
 
+On a CPU, attentive pooling aligns a text with all its partners in a single matrix product over the
+concatenated states of the partners, without padding or masks. Pairs are therefore grouped by one of their
+texts: all pairs of an answer, or all pairs of a question.
+
 On a GPU, launches are expensive and padding is cheap (``score_padded``): answers of similar length are
 batched, each with the tokens of all its questions. Padding repeats the last row of a text, which changes no
 maximum. The host plans the batches and never waits for the device.
+
+Encoded answers stay in the tensor of the batch that encoded them. The host has their row ranges as arrays, so
+nothing is done answer by answer and nothing waits for a GPU.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
+from threading import local
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from typing_extensions import override
 
+from aptool.models.attention import AttentivePooling
 from aptool.models.device import batch_sizes, send
-from aptool.models.matching import MatchPooling
-from aptool.models.pooling import IndependentPooling, Pooling
-from aptool.models.ragged import Ragged, inner_products, rows_of
+from aptool.models.matching import MatchPooling, MaxSimPooling, MeanMaxSimPooling
+from aptool.models.pooling import (
+    IndependentPooling,
+    MaxPooling,
+    MeanPooling,
+    Pooling,
+    VectorPooling,
+    segment_max,
+)
+from aptool.models.ragged import Ragged, inner_products, product, rows_of
 from aptool.models.similarity import EPSILON
-from aptool.scoring.encoded import EncodedAnswers, Pairs
 
 # Pairs per answer from which grouping by answer is faster.
 SHARED = 2
@@ -35,8 +52,89 @@ ROWS_PER_BLOCK = 2048
 # Maximum elements of a tensor of a batch: of the products, the rows of questions or a vector per pair.
 ELEMENTS = 1 << 28
 
+# Matrix products are fastest with multiples of this dimension, so the last state of an answer is repeated; a
+# repeated state changes no maximum.
+ALIGNED = 16
+
+# Pairs per block: few enough that their vectors stay in the cache of a core until they are compared.
+PAIRS_PER_BLOCK = 1024
+
 # Number of answers that are planned together.
 _PLANNED = 4096
+
+
+class EncodedAnswers(NamedTuple):
+    """n encoded answers: the i-th is ``batches[batch[i]][starts[i] : starts[i] + counts[i]]``."""
+
+    batches: Sequence[Tensor]  # (R, ...) each
+    batch: np.ndarray  # (n,) int64 into batches
+    starts: np.ndarray  # (n,) int64 first row in the batch
+    counts: np.ndarray  # (n,) int64 number of rows
+    lengths: np.ndarray  # (n,) int64 number of tokens
+
+    def rows(self, answer: int) -> Tensor:
+        """Return a view of the rows of one answer."""
+        return self.batches[self.batch[answer]].narrow(0, int(self.starts[answer]), int(self.counts[answer]))
+
+    def select(self, chosen: np.ndarray) -> "EncodedAnswers":
+        """Select answers, without a copy."""
+        return EncodedAnswers(self.batches, *(part[chosen] for part in self[1:]))
+
+    def joined(self, workspace: "Workspace | None" = None) -> "EncodedAnswers":
+        """Join all batches into one; copies only if there are several, to the workspace if there is one."""
+        if len(self.batches) == 1:
+            return self
+        order = np.argsort(self.batch, kind="stable")
+        ends = np.cumsum(self.counts[order])
+        starts = np.empty_like(self.starts)
+        starts[order] = ends - self.counts[order]
+        first = self.batches[0]
+        values = (workspace or Workspace()).rows(int(ends[-1]), first)
+        bounds = np.searchsorted(self.batch[order], np.arange(len(self.batches) + 1))
+        for number, tensor in enumerate(self.batches):
+            members = order[bounds[number] : bounds[number + 1]]
+            if len(members):
+                begin, end = int(starts[members[0]]), int(ends[bounds[number + 1] - 1])
+                rows = rows_of(self.starts[members], self.counts[members])
+                torch.index_select(tensor, 0, send(rows, tensor.device), out=values[begin:end])
+        return EncodedAnswers([values], np.zeros_like(self.batch), starts, self.counts, self.lengths)
+
+    def ragged(self) -> Ragged:
+        """Return the rows of the answers in one tensor, answer by answer; copies only if needed."""
+        single = self.joined()
+        (values,) = single.batches
+        first, ends = int(single.starts[0]), np.cumsum(self.counts)
+        if np.array_equal(single.starts - first, ends - self.counts):
+            values = values.narrow(0, first, int(ends[-1]))
+        else:
+            values = values.index_select(0, send(rows_of(single.starts, self.counts), values.device))
+        return Ragged.of_sizes(values, self.counts)
+
+
+class Workspace(local):
+    """A tensor per thread, which each call reuses: the kernel clears the pages of a new large tensor."""
+
+    _values: Tensor | None = None
+
+    def rows(self, number: int, like: Tensor) -> Tensor:
+        """Return (number, ...) uninitialized rows as those of ``like``, valid until the next call."""
+        values = self._values
+        if values is None or len(values) < number or values.dtype != like.dtype:
+            values = self._values = like.new_empty(number, *like.shape[1:])
+        return values[:number]
+
+
+class Pairs(NamedTuple):
+    """Pairs of questions and encoded answers, sorted by answer."""
+
+    questions: np.ndarray  # (P,) int64 the question of each pair
+    counts: np.ndarray  # (n,) int64 the number of pairs per answer, at least 1
+    by_answer: bool = True  # the result of ``Kernel.groups_by_answer``
+
+    @property
+    def answers(self) -> np.ndarray:
+        """(P,) int64 the answer of each pair."""
+        return np.repeat(np.arange(len(self.counts)), self.counts)
 
 
 class PaddedPairs(NamedTuple):
@@ -160,7 +258,6 @@ class PairwiseKernel(Kernel):
             batch_questions = questions.select(pairs.questions[batch])
             batch_answers = _in_fp32(joined.select(pair_answers[batch]))
             scores.append(self.pooling.score_pairs(batch_questions, batch_answers))
-            pairs.scored(len(batch))
         return torch.cat(scores)[send(np.argsort(order), device)]
 
 
@@ -314,3 +411,168 @@ def _padded(
     pairs_of_answers = Ragged.of_sizes(tokens.lengths, pairs.counts)
     mask = position < pairs_of_answers.spread(lengths)[:, None]
     return PaddedPairs(A, pairs_of_answers, tokens, products, mask)
+
+
+class EncodedQuestions(NamedTuple):
+    """Questions: their states, the rows of Qᵀ U, and the sharpness of the pooling."""
+
+    states: Ragged  # values (N, c)
+    projected: Tensor  # (N, c)
+    sharpness: float
+
+
+class AttentiveKernel(Kernel):
+    """Equations 13 to 18 for every pair, from the states of both texts."""
+
+    pooling: AttentivePooling
+
+    def __init__(self, pooling: AttentivePooling) -> None:
+        super().__init__(pooling)
+        self._workspace = Workspace()
+
+    @override
+    def select_states(self, tokens: Ragged) -> tuple[Tensor, np.ndarray]:
+        """Select all states; repeat the last one."""
+        counts = (tokens.sizes + ALIGNED - 1) // ALIGNED * ALIGNED
+        rows = Ragged.of_sizes(tokens.values.new_empty(int(counts.sum())), counts)
+        owners = rows.owners()
+        position = rows.row_numbers() - rows.offsets[owners]
+        return tokens.offsets[owners] + torch.minimum(position, tokens.lengths[owners] - 1), counts
+
+    @override
+    def cache_answers(self, states: Ragged) -> Ragged:
+        return states
+
+    @override
+    def prepare_questions(self, states: Ragged) -> EncodedQuestions:
+        values = states.values.float()
+        projected = product(values, self.pooling.U)
+        return EncodedQuestions(states.with_values(values), projected, self.pooling.sharpness)
+
+    @override
+    def score_pairs(self, questions: EncodedQuestions, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
+        states, projected, sharpness = questions
+        if projected.is_cuda:
+            score = partial(_score_padded, states, sharpness)
+            return score_padded(states.with_values(projected), answers, answers.lengths, pairs, score)
+        if not pairs.by_answer:
+            return _by_question(questions, answers.joined(self._workspace), pairs)
+        bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(pairs.counts)])
+        block = max(1, PAIRS_PER_BLOCK * len(pairs.counts) // len(pairs.questions))
+        scores = []
+        for first in range(0, len(pairs.counts), block):
+            last = min(first + block, len(pairs.counts))
+            block_pairs = Pairs(pairs.questions[bounds[first] : bounds[last]], pairs.counts[first:last])
+            scores.append(_by_answer(questions, answers, first, block_pairs))
+        return torch.cat(scores)
+
+    @override
+    def groups_by_answer(self, pair_answer: np.ndarray) -> bool:
+        """Group pairs by answer where questions share answers."""
+        return len(pair_answer) >= SHARED * int(np.count_nonzero(np.bincount(pair_answer)))
+
+
+def _by_answer(questions: EncodedQuestions, answers: EncodedAnswers, first: int, pairs: Pairs) -> Tensor:
+    """(P,) scores of the pairs of consecutive answers from answer ``first``.
+
+    Each answer takes one product with the tokens of all its K questions.
+    """
+    states, projected, sharpness = questions
+    rows = states.rows(pairs.questions)  # (S,) the question tokens of every pair, pair after pair
+    sizes = states.sizes[pairs.questions]  # (P,) question tokens of each pair
+    question_tokens = Ragged.of_sizes(rows, sizes)
+    r_a = torch.empty(len(sizes), projected.shape[1])
+    g_q = torch.empty(len(rows))
+    lengths, pair, token = question_tokens.lengths, 0, 0
+    for number, (count, tokens) in enumerate(
+        zip(
+            pairs.counts.tolist(),
+            np.add.reduceat(sizes, np.cumsum(pairs.counts) - pairs.counts).tolist(),
+            strict=True,
+        )
+    ):
+        A = answers.rows(first + number).float()  # (L, c)
+        length = int(answers.lengths[first + number])
+        # Eq. 13 before its tanh: (s, L).
+        G = product(projected.index_select(0, rows[token : token + tokens]), A.T)
+        torch.amax(G, 1, out=g_q[token : token + tokens])  # eq. 14 before its tanh: (s,)
+        # Eq. 15 before its tanh: (K, L).
+        g_a = torch.segment_reduce(G, "max", lengths=lengths[pair : pair + count], axis=0, unsafe=True)
+        sigma_a = _weights(g_a.tanh_(), sharpness)[:, :length]  # eq. 16 for the answer
+        product(sigma_a, A[:length], out=r_a[pair : pair + count])  # eq. 18: (K, c)
+        pair, token = pair + count, token + tokens
+    sigma_q = _weights(g_q.tanh_(), sharpness)  # eq. 14 and 16: (S,)
+    r_q = F.embedding_bag(
+        rows, states.values, question_tokens.offsets[:-1], mode="sum", per_sample_weights=sigma_q
+    )  # eq. 17: (P, c)
+    return cosines(r_q, r_a)  # eq. 11
+
+
+def _by_question(questions: EncodedQuestions, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
+    """Compute one product per question, with the tokens of all its K answers, which are in one batch."""
+    states, projected, sharpness = questions
+    pair_answers = pairs.answers
+    order = np.argsort(pairs.questions, kind="stable")
+    present, firsts = np.unique(pairs.questions[order], return_index=True)
+    offsets = states.sizes.cumsum()
+    scores = torch.empty(len(order))
+    for question, members in zip(present.tolist(), np.split(order, firsts[1:]), strict=True):
+        end = int(offsets[question])
+        begin = end - int(states.sizes[question])
+        partners = pair_answers[members]
+        A = answers.select(partners).ragged()  # values (S, c)
+        A = A.with_values(A.values.float())
+        lengths = torch.from_numpy(answers.lengths[partners])
+        G = A.values @ projected[begin:end].T  # eq. 13 before its tanh, transposed: (S, M)
+        g_q = segment_max(G, A).tanh()  # eq. 14: (K, M)
+        sigma_q = (g_q * sharpness if sharpness != 1 else g_q).softmax(1)  # eq. 16: (K, M)
+        r_q = sigma_q @ states.values[begin:end]  # eq. 17: (K, c)
+        is_token = A.positions()[0] < A.spread(lengths)
+        sigma_a = _weights(G.amax(1).tanh(), sharpness) * is_token  # eq. 15 and 16: (S,)
+        r_a = F.embedding_bag(
+            A.row_numbers(), A.values, A.offsets[:-1], mode="sum", per_sample_weights=sigma_a
+        )  # eq. 18: (K, c)
+        scores[torch.from_numpy(members)] = cosines(r_q, r_a)  # eq. 11
+    return scores
+
+
+def _weights(g: Tensor, sharpness: float) -> Tensor:
+    """Eq. 16 without its divisor, in place: exp(g · sharpness).
+
+    g is within [-1, 1], so exp needs no shift; a cosine does not depend on the divisor of a softmax.
+    """
+    return (g if sharpness == 1 else g.mul_(sharpness)).exp_()
+
+
+def _score_padded(questions: Ragged, sharpness: float, batch: PaddedPairs) -> Tensor:
+    """(P,) scores of a batch of pairs on a GPU; ``questions`` has the states (N, c)."""
+    G, tokens = batch.products, batch.tokens  # eq. 13 before its tanh: (T, L)
+    sigma_q = (G.amax(1).tanh() * sharpness).exp()  # eq. 14, and 16 without its divisor: (T,)
+    sigma_a = (segment_max(G, tokens).tanh() * sharpness).exp() * batch.mask  # eq. 15 and 16: (P, L)
+    r_q = F.embedding_bag(
+        tokens.values, questions.values, tokens.offsets[:-1], mode="sum", per_sample_weights=sigma_q
+    )  # eq. 17: (P, c)
+    weights = batch.pairs.with_values(sigma_a)
+    r_a = (weights.padded()[0] @ batch.answers).flatten(0, 1)  # eq. 18: (B · most, c)
+    return cosines(r_q, r_a.index_select(0, weights.slots(int(weights.sizes.max()))))  # eq. 11
+
+
+# By the exact type of a pooling. Any other one, also a subclass, is scored by its own ``score_pairs``.
+KERNELS: dict[type[Pooling], type[Kernel]] = {
+    AttentivePooling: AttentiveKernel,
+    MaxPooling: IndependentKernel,
+    MeanPooling: IndependentKernel,
+    MaxSimPooling: MatchKernel,
+    MeanMaxSimPooling: MatchKernel,
+}
+
+
+def kernel_for(pooling: Pooling) -> Kernel:
+    """Return the kernel that scores pairs with a pooling, and with its similarity."""
+    kernel = KERNELS.get(type(pooling), PairwiseKernel)
+    similarity = pooling.similarity if isinstance(pooling, VectorPooling) else None
+    if similarity is not None:
+        # A cosine does not depend on the divisor of a softmax, which the kernel of equation 16 leaves out.
+        computes = similarity.is_cosine if kernel is AttentiveKernel else similarity.has_matrix
+        kernel = kernel if computes else PairwiseKernel
+    return kernel(pooling)

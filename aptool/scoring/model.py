@@ -1,12 +1,9 @@
 """The public class `Model`, also called `load`."""
 
-import copy
-import functools
 import json
-import logging
 import shutil
 from collections.abc import Iterable, Sequence
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,11 +20,11 @@ from aptool.arguments import (
 from aptool.data.ids import check_one_word
 from aptool.data.pools import AnyPools, as_pools
 from aptool.data.runs import Run, run_of_scores
-from aptool.environment import PRECISIONS, Precision
+from aptool.environment import BACKENDS, PRECISIONS, Backend, Precision
 from aptool.errors import AptoolError, InputError
-from aptool.models.device import pick_device, set_products, to_device
+from aptool.models.device import pick_device
 from aptool.models.explain import Explanation, explain_pairs
-from aptool.models.hub import find_folder, is_trained
+from aptool.models.hub import find_folder
 from aptool.models.model import (
     LoadedModel,
     load_model,
@@ -37,13 +34,11 @@ from aptool.models.model import (
 )
 from aptool.outputs import check_output_folder
 from aptool.paths import location
-from aptool.scoring.model_system import ModelSystem
-from aptool.scoring.ranker_scorer import RankerScorer
+from aptool.scoring.model_system import ModelScorer, ModelSystem, model_system
 from aptool.scoring.run import score_in_memory
-from aptool.scoring.sentence_transformers import SentenceTransformers, SentenceTransformersScorer
-from aptool.scoring.systems import System
+from aptool.scoring.sentence_transformers import SentenceTransformersScorer
 
-logger = logging.getLogger(__name__)
+_TEXTS = "a list of texts"
 
 
 class Model:
@@ -51,19 +46,22 @@ class Model:
 
     sentence-transformers loads and scores checkpoints of other libraries.
 
-    Several threads may rank and score at the same time. A model can be copied and pickled; the copy
-    contains the weights.
+    Several threads may rank and score at the same time.
 
     Args:
         folder: a model folder, or the name of a model on the Hugging Face hub, ``hf://ORG/NAME``.
-        device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda`` or a GPU such as ``cuda:1``. Pools are
-            scored on all GPUs of the machine unless one is named.
+        device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda`` or a GPU such as ``cuda:1``.
         precision: precision of the encoder when pools are scored: ``fp32``, ``tf32``, ``bf16`` or ``auto``.
-            ``auto`` is bf16 on a GPU if no ranking of a sample changes, otherwise fp32.
+            ``auto`` is bf16 on a GPU if no ranking of the first pools changes, otherwise fp32.
+        backend: ``"openvino"`` computes the network of a checkpoint of another library, or of a model with
+            mean pooling, in OpenVINO, on a CPU. Default: PyTorch.
+        tokens_per_batch: number of tokens per batch when pools are scored, which bounds memory. Default: by
+            device, as in ``aptool score --help``.
 
     Attributes:
         folder: the model folder.
         device: the device of the weights (``torch.device``).
+        system: the model as a system that scores pools.
 
     Example:
         >>> model = aptool.load("models/wikiqa", device="cpu")
@@ -73,22 +71,42 @@ class Model:
         ('ap-cnn', ['MAP', 'MRR', 'P@1'])
     """
 
-    def __init__(self, folder: PathLike, device: str = "auto", *, precision: Precision = "auto") -> None:
+    def __init__(
+        self,
+        folder: PathLike,
+        device: str = "auto",
+        *,
+        precision: Precision = "auto",
+        backend: Backend = "torch",
+        tokens_per_batch: int | None = None,
+    ) -> None:
         self.folder = find_folder(check_path("folder", folder, "a model folder (str or os.PathLike)"))
-        self.device = pick_device(check_device(device))
         check_choice("precision", precision, PRECISIONS)
-        self._precision: Precision = precision
-        self._checkpoint: SentenceTransformersScorer | None = None
-        if is_trained(self.folder):
+        check_choice("backend", backend, BACKENDS)
+        if tokens_per_batch is not None:
+            check_integer("tokens_per_batch", tokens_per_batch, 1)
+        self.system = model_system(
+            str(self.folder),
+            device=check_device(device),
+            precision=precision,
+            backend=backend,
+            tokens_per_batch=tokens_per_batch,
+        )
+        self.device = pick_device(self.system.open_device)
+        self._trained: LoadedModel | None = None
+        self._scorer: ModelScorer | SentenceTransformersScorer
+        if isinstance(self.system, ModelSystem):
             self._trained = load_model(self.folder, self.device)
+            self.system = replace(self.system, device=str(self.device), model=self._trained)
+            self._scorer = ModelScorer(replace(self.system, cache_bytes=0), self._trained, self.device)
         else:
-            system = SentenceTransformers(str(self.folder), str(self.device), self._precision)
-            self._checkpoint = system.open()
+            self._scorer = self.system.open()
+            self.system = replace(self.system, device=str(self.device), model=self._scorer.model)
 
     @property
     def _loaded(self) -> LoadedModel:
         """The model; raise for a checkpoint of another library."""
-        if self._checkpoint is not None:
+        if self._trained is None:
             expected = "a model that aptool trained"
             raise InputError(self.folder, problem="a checkpoint of another library", expected=expected)
         return self._trained
@@ -96,14 +114,12 @@ class Model:
     @property
     def preset(self) -> str:
         """The preset of the training, such as ``ap-cnn``, or the name of a checkpoint."""
-        if self._checkpoint is not None:
-            return str(self._checkpoint.description["name"])
-        return self._trained.recipe.preset
+        return str(self._scorer.description["name"])
 
     @property
     def config(self) -> dict[str, Any]:
         """Hyperparameters, versions and metadata of the training; class and versions of a checkpoint."""
-        content = self._trained.config if self._checkpoint is None else self._checkpoint.description
+        content = self._scorer.description if self._trained is None else self._trained.config
         config: dict[str, Any] = json.loads(json.dumps(content))
         return config
 
@@ -136,7 +152,9 @@ class Model:
         """
         if answers is None:
             return self._scores(*_check_pairs(pairs))
-        return self._scores_of(pairs, answers)
+        question, texts = check_text("question", pairs), check_list("answers", answers, _TEXTS, empty=True)
+        texts = [check_text("answers", text, f"item {number}") for number, text in enumerate(texts)]
+        return self._scores([question], np.zeros(len(texts), dtype=np.int64), texts)
 
     def rank(
         self, question: str, answers: Iterable[str], top_k: int | None = None
@@ -160,7 +178,7 @@ class Model:
         """
         if top_k is not None:
             check_integer("top_k", top_k, 1)
-        scores = self._scores_of(question, answers)
+        scores = self.score(question, answers)
         best = np.argsort(-scores, kind="stable")[:top_k]
         return list(zip(best.tolist(), scores[best].tolist(), strict=True))
 
@@ -180,7 +198,7 @@ class Model:
         if tag is not None:
             check_one_word("tag", check_text("tag", tag))
         with pools.on_disk() as files:
-            frame, preset = score_in_memory(files.units, self.system(), answers=files.answers)
+            frame, preset = score_in_memory(files.units, self.system, answers=files.answers)
         return run_of_scores(frame, preset if tag is None else tag)
 
     def explain(self, question: str, answer: str, *, alignment: bool = False) -> Explanation:
@@ -235,47 +253,18 @@ class Model:
             raise AptoolError(
                 f"{self.folder}: the model in this folder has changed since it was loaded; load it again"
             )
-        if target == self.folder or (
-            isinstance(target, Path)
-            and isinstance(self.folder, Path)
-            and target.is_dir()
-            and target.samefile(self.folder)
-        ):
+        if target == self.folder:
             return
         check_output_folder(target, overwrite=overwrite)
         with new_model_folder(target) as into, opened_folder(self.folder) as source:
             shutil.copytree(source, into, dirs_exist_ok=True)
-
-    def system(self, tokens_per_batch: int | None = None) -> System:
-        """The model as a system that scores pools."""
-        folder, device = str(self.folder), str(self.device)
-        if self._checkpoint is None:
-            return ModelSystem(folder, device, self._precision, tokens_per_batch, model=self._trained)
-        model = self._checkpoint.model
-        return SentenceTransformers(folder, device, self._precision, tokens_per_batch, model=model)
-
-    @functools.cached_property
-    def _scorer(self) -> RankerScorer:
-        return RankerScorer(self._loaded.ranker, device=self.device)
-
-    def _scores_of(self, question: object, answers: object) -> np.ndarray:
-        """(answers,) scores of answers with one question."""
-        text, texts = check_text("question", question), _check_texts("answers", answers)
-        return self._scores([text], np.zeros(len(texts), dtype=np.int64), texts)
 
     def _scores(self, questions: list[str], pair_question: np.ndarray, answers: list[str]) -> np.ndarray:
         """(pairs,) scores; pair i is question ``pair_question[i]`` with answer i."""
         if not answers:
             return np.empty(0, dtype=np.float32)
         distinct, rows = _distinct(answers)
-        if self._checkpoint is not None:
-            scores = self._checkpoint.score_texts(questions, distinct, pair_question, rows)
-        else:
-            tokenizer, limits = self._loaded.tokenizer, self._loaded.recipe.text
-            question_tokens = tokenizer.encode(questions, limits.max_question_tokens)
-            answer_tokens = tokenizer.encode(distinct, limits.max_answer_tokens)
-            set_products("fp32")
-            scores = self._scorer.score(question_tokens, answer_tokens, pair_question, rows)
+        scores = self._scorer.score_texts(questions, distinct, pair_question, rows)
         if not np.isfinite(scores).all():
             pair = int(np.flatnonzero(~np.isfinite(scores))[0])
             position = f"question {questions[pair_question[pair]]!r}, answer {answers[pair]!r}"
@@ -284,32 +273,11 @@ class Model:
             )
         return scores
 
-    def __getstate__(self) -> dict[str, Any]:
-        """The state with the weights on the CPU, so that a copy does not need the folder."""
-        state = {key: value for key, value in self.__dict__.items() if key != "_scorer"}
-        if self.device.type != "cpu" and self._checkpoint is None:
-            ranker = copy.deepcopy(self._trained.ranker).cpu()
-            state["_trained"] = self._trained._replace(ranker=ranker)
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore the state, with the weights on the device of the model."""
-        self.__dict__.update(state)
-        self.device = pick_device(str(self.device))
-        if self._checkpoint is None:
-            to_device(self._trained.ranker, self.device)
-
     def __repr__(self) -> str:
         return f"Model({str(self.folder)!r}: {self.preset} on {self.device})"
 
 
 load = Model
-
-
-def _check_texts(name: str, texts: object) -> list[str]:
-    """Return a list of texts, which may be empty."""
-    items = check_list(name, texts, "a list of texts", empty=True)
-    return [check_text(name, text, f"item {number}") for number, text in enumerate(items)]
 
 
 def _check_pairs(pairs: object) -> tuple[list[str], np.ndarray, list[str]]:

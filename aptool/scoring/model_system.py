@@ -1,43 +1,110 @@
 """From a model folder to an open model that scores pools; the choice of its precision."""
 
-import copy
-import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import torch
 from typing_extensions import override
 
+from aptool.config import TextOptions
+from aptool.data.parquet import to_arrow
 from aptool.data.pools import Answers, PoolBatch, Unit, read_pools
-from aptool.environment import Backend, ScorePrecision, available_memory
+from aptool.environment import Backend, available_memory
 from aptool.environment import Precision as RequestedPrecision
 from aptool.errors import InputError, UsageError
 from aptool.models.build import code_of
-from aptool.models.device import (
-    check_precision,
-    gpus_like,
-    has_tensor_cores,
-    pick_device,
-    set_products,
-    to_device,
-)
+from aptool.models.device import check_precision, has_tensor_cores, pick_device, set_products
 from aptool.models.hub import MODULES, find_folder, is_trained
 from aptool.models.model import LoadedModel, load_model
-from aptool.scoring.encoded import PoolTokenizer, TokenizedPools
-from aptool.scoring.ranker_scorer import Precision, RankerScorer
+from aptool.scoring.ranker_scorer import UNCACHED, Precision, RankerScorer
 from aptool.scoring.systems import Scorer, System
+from aptool.text.tokenizer import TextTokenizer, Tokens, concatenated
+
+if TYPE_CHECKING:
+    from aptool.scoring.sentence_transformers import SentenceTransformers
 
 # Limit of the cache of encoded answers on a CPU: InsuranceQA's 25,000 at 400 features take 3.9 GB.
 CACHE_BYTES = 4 << 30
 
-# Number of pools in the sample that decides the precision, and the maximum from one of several units.
-SAMPLE, SAMPLE_PER_UNIT = 50, 10
+# Number of pools in the sample that decides the precision.
+SAMPLE = 50
 
-# Multiples of the golden ratio, modulo 1, are spread evenly.
-_GOLDEN = (5**0.5 - 1) / 2
+
+class TokenizedPools(NamedTuple):
+    """The pools of a unit as token ids."""
+
+    questions: Tokens
+    answers: Tokens
+    pair_question: np.ndarray  # (pairs,) into questions
+    pair_answer: np.ndarray  # (pairs,) into answers
+    cache_keys: np.ndarray  # (answers,) int64 keys for ``AnswerCache``, or UNCACHED
+
+
+class PoolTokenizer:
+    """Tokenizes pools as in training; caches the token ids of shared answers."""
+
+    def __init__(self, tokenizer: TextTokenizer, options: TextOptions) -> None:
+        self._tokenizer = tokenizer
+        self._options = options
+        self._shared: Answers | None = None
+        self._rows = np.empty(0, dtype=np.int64)  # (shared answers,) the row of each below, or -1
+        self._tokens = Tokens(np.empty(0, dtype=np.int32), np.zeros(1, dtype=np.int64))
+        self._truncated = np.empty(0, dtype=bool)
+        self._first_key = 0  # of the shared answers; other ones have other keys
+        self._lock = Lock()  # an actor of a cluster reads several units at a time
+
+    def tokenize(self, pools: PoolBatch) -> TokenizedPools:
+        """Encode the distinct texts of pools as token ids, truncated at the model's limits."""
+        questions = self._tokenizer.encode(pools.questions, self._options.max_question_tokens)
+        with self._lock:
+            answers, keys = self._tokenize_answers(pools)
+        return TokenizedPools(questions, answers, pools.pair_question, pools.pair_answer, keys)
+
+    def _tokenize_answers(self, pools: PoolBatch) -> tuple[Tokens, np.ndarray]:
+        """Return the token ids and the keys of the distinct answers."""
+        is_shared = pools.shared_rows >= 0
+        shared, own = np.flatnonzero(is_shared), np.flatnonzero(~is_shared)
+        keys = np.full(len(is_shared), UNCACHED)
+        tokens, truncated = self._encode(pools.answers.take(to_arrow(own)))
+        number = int(truncated.sum())
+        if len(shared):
+            rows = self._cached_rows(pools, shared)
+            number += int(self._truncated[rows].sum())
+            tokens = concatenated([self._tokens.take(rows), tokens])
+            tokens = tokens.take(np.argsort(np.concatenate([shared, own])))
+            keys[shared] = self._first_key + pools.shared_rows[shared]
+        return replace(tokens, truncated=number), keys
+
+    def _cached_rows(self, pools: PoolBatch, indices: np.ndarray) -> np.ndarray:
+        """Return the rows of shared answers in the cached tokens; tokenize those that are not cached."""
+        assert pools.shared is not None
+        if pools.shared is not self._shared:
+            self._first_key += len(self._rows)
+            self._shared, self._rows = pools.shared, np.full(len(pools.shared.texts), -1)
+            self._tokens, self._truncated = (
+                self._tokens.take(np.empty(0, dtype=np.int64)),
+                self._truncated[:0],
+            )
+        shared_rows = pools.shared_rows[indices]
+        missing = np.flatnonzero(self._rows[shared_rows] < 0)
+        if len(missing):
+            tokens, truncated = self._encode(pools.answers.take(to_arrow(indices[missing])))
+            self._rows[shared_rows[missing]] = len(self._tokens) + np.arange(len(missing))
+            self._tokens = concatenated([self._tokens, tokens])
+            self._truncated = np.concatenate([self._truncated, truncated])
+        return self._rows[shared_rows]
+
+    def _encode(self, texts: pa.Array) -> tuple[Tokens, np.ndarray]:
+        """Return token ids of texts, and (n,) whether each text was truncated."""
+        limit = self._options.max_answer_tokens
+        complete = self._tokenizer.encode(texts)
+        return self._tokenizer.truncate(complete, limit), complete.lengths > limit
 
 
 @dataclass(frozen=True)
@@ -59,9 +126,15 @@ class ModelSystem(System):
         """Open the model; the units decide the precision ``auto``."""
         target = pick_device(self.device) if device is None else torch.device(device)
         model = self.model or load_model(self.folder, target)
-        sample = sample_units(units)
-        precision = pick_precision(self.precision, model, target, lambda: sampled_pools(sample, answers))
+        precision = pick_precision(
+            self.precision, model, target, lambda: read_pools(units[0], answers) if units else None
+        )
         return ModelScorer(self, model, target, precision)
+
+    @property
+    def open_device(self) -> str:
+        """The device of the network."""
+        return self.device
 
     @property
     @override
@@ -73,19 +146,17 @@ def model_system(
     folder: str,
     *,
     device: str = "auto",
-    precision: ScorePrecision = "auto",
+    precision: RequestedPrecision = "auto",
     backend: Backend = "torch",
     tokens_per_batch: int | None = None,
-) -> System:
+) -> "ModelSystem | SentenceTransformers":
     """Return the system of a model: of aptool, or a checkpoint of another library."""
-    if precision == "int8" and backend != "openvino":
-        raise UsageError("precision 'int8': requires the backend openvino (--backend openvino)")
     if backend == "openvino" and device not in ("auto", "cpu"):
         raise UsageError(f"device {device!r}: expected auto or cpu with the backend openvino")
     found = find_folder(folder)
     has_modules = isinstance(found, Path) and (found / MODULES).is_file()
     if is_trained(found) and not (has_modules and backend == "openvino"):
-        if precision == "int8" or backend == "openvino":
+        if backend == "openvino":
             expected = "a checkpoint of another library, or a model with mean pooling"
             raise InputError(folder, problem="a model that OpenVINO cannot convert", expected=expected)
         return ModelSystem(folder, device, precision, tokens_per_batch)
@@ -121,14 +192,13 @@ class ModelScorer(Scorer):
             "versions": model.config["versions"],
         }
         code = code_of(model.recipe)
-        self.prepare_fingerprint = json.dumps([model.fingerprint, code], sort_keys=True)
         settings = ["model", model.fingerprint, code, self.device, precision, system.tokens_per_batch]
         system = replace(system, precision=precision, model=None)
         super().__init__(system, "-".join(model.recipe.preset.split()), settings, description)
 
     @cached_property
     def _ranker_scorer(self) -> RankerScorer:
-        """The scorer of pairs; a worker that only prepares pools does not create it."""
+        """The scorer of pairs."""
         system, device = self.system, torch.device(self.device)
         return RankerScorer(
             self._model.ranker,
@@ -149,18 +219,19 @@ class ModelScorer(Scorer):
         set_products(self._precision)
         return self._ranker_scorer.score(*inputs, progress)
 
-    @override
-    def copies(self, most: int) -> list[Scorer]:
-        """On ``cuda``, copy the model to all GPUs; the copies share the tokenizer."""
-        scorers: list[Scorer] = [self]
-        for device in gpus_like(torch.device(self.device))[1 : max(most, 1)]:
-            scorer = copy.copy(self)
-            ranker = copy.deepcopy(self._model.ranker)
-            to_device(ranker, device)
-            scorer._model, scorer.device = self._model._replace(ranker=ranker), str(device)
-            scorer.__dict__.pop("_ranker_scorer", None)
-            scorers.append(scorer)
-        return scorers
+    def score_texts(
+        self,
+        questions: Sequence[str],
+        answers: Sequence[str],
+        pair_question: np.ndarray,
+        pair_answer: np.ndarray,
+    ) -> np.ndarray:
+        """(P,) float32 scores of pairs of distinct questions and answers."""
+        set_products(self._precision)
+        tokenizer, limits = self._model.tokenizer, self._model.recipe.text
+        question_tokens = tokenizer.encode(questions, limits.max_question_tokens)
+        answer_tokens = tokenizer.encode(answers, limits.max_answer_tokens)
+        return self._ranker_scorer.score(question_tokens, answer_tokens, pair_question, pair_answer)
 
     @override
     def truncated(self, inputs: TokenizedPools) -> int:
@@ -179,45 +250,26 @@ def pick_precision(
     requested: RequestedPrecision,
     model: LoadedModel,
     device: torch.device,
-    sample: Callable[[], Iterable[PoolBatch]],
+    sample: Callable[[], PoolBatch | None],
 ) -> Precision:
     """Return the precision of encoding; ``sample`` is called only if the rankings of its pools decide.
 
-    ``auto`` is bf16 on a GPU with native bf16 support if bf16 and fp32 rank every pool of the sample alike,
-    else fp32. A CPU always uses fp32: encoding takes little of the time there, and results should not depend
-    on the instruction set of the processor.
+    ``auto`` is bf16 on a GPU with native bf16 support if bf16 and fp32 rank the first ``SAMPLE`` pools alike,
+    else fp32. A CPU always uses fp32: encoding takes little of the time there, and results should not
+    depend on the instruction set of the processor.
     """
-    if requested == "auto":
-        has_bf16 = device.type == "cuda" and has_tensor_cores(device)
-        is_exact = has_bf16 and all(same_rankings(model, device, pools) for pools in sample())
-        return "bf16" if is_exact else "fp32"
-    check_precision("--precision", requested, device)
-    return requested
-
-
-def sample_units(units: Sequence[Unit]) -> list[Unit]:
-    """Select at most ``SAMPLE`` units, spread evenly."""
-    order = np.argsort(np.arange(len(units)) * _GOLDEN % 1, kind="stable")
-    return [units[number] for number in order[:SAMPLE].tolist()]
-
-
-def sampled_pools(units: Sequence[Unit], answers: Answers | None) -> Iterator[PoolBatch]:
-    """Yield ``SAMPLE`` pools of the units, or all if there are fewer; deterministic."""
-    remaining, most = SAMPLE, max(SAMPLE_PER_UNIT, -(-SAMPLE // len(units)))
-    for unit in units:
-        if not remaining:
-            return
-        pools = read_pools(unit, answers)
-        count = len(pools.question_ids)
-        rows = np.unique(np.linspace(0, count - 1, min(most, remaining, count)).astype(np.int64))
-        remaining -= len(rows)
-        yield pools.select(rows)
+    if requested != "auto":
+        check_precision("--precision", requested, device)
+        return requested
+    pools = sample() if device.type == "cuda" and has_tensor_cores(device) else None
+    return "bf16" if pools is not None and same_rankings(model, device, pools) else "fp32"
 
 
 def same_rankings(model: LoadedModel, device: torch.device, pools: PoolBatch) -> bool:
-    """Whether bf16 and fp32 rank the candidates of each pool alike."""
+    """Whether bf16 and fp32 rank the candidates of each of the first ``SAMPLE`` pools alike."""
     set_products("fp32")
-    texts = PoolTokenizer(model.tokenizer, model.recipe.text).tokenize(pools)
+    sample = pools.select(np.arange(min(SAMPLE, len(pools.question_ids))))
+    texts = PoolTokenizer(model.tokenizer, model.recipe.text).tokenize(sample)
     precisions: tuple[Precision, ...] = ("fp32", "bf16")
     rankings = []
     for precision in precisions:

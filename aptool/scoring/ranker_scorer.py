@@ -3,129 +3,117 @@
 Attentive pooling is late interaction: only the pooling depends on both texts, and it is the smaller part of
 the work. Hard-negative mining, evaluation on dev, scoring of pools and explanation use ``RankerScorer``.
 
-Work on a CPU has one core per thread, so that results do not depend on the number of threads
-(``one_core_per_thread``).
+Work on a CPU has one core per thread, so that results do not depend on the number of threads (``for_each``).
 """
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import partial
-from itertools import chain
+from functools import cache
 from threading import Barrier, Lock
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from aptool.errors import AptoolError
-from aptool.models.device import batch_sizes, is_out_of_memory, memory_for
+from aptool.models.device import batch_sizes, memory_for
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
-from aptool.scoring.attentive import kernel_for
-from aptool.scoring.encoded import AnswerCache, EncodedAnswers, Pairs
+from aptool.scoring.kernels import EncodedAnswers, Pairs, kernel_for
 from aptool.text.tokenizer import Tokens
-
-# Maps a function over items, in order.
-ForEach: TypeAlias = Callable[[Callable[[Any], Any], list[Any]], Iterator[Any]]
-
-
-class _Cores:
-    """The number of cores per operation before any thread of this process set it to one.
-
-    torch has this number for each thread, and a default for new threads; ``torch.set_num_threads`` sets both.
-    Several threads may score at the same time: the last one must not restore another's temporary value.
-    """
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._users = 0
-        self._number = 1
-
-    def enter(self) -> int:
-        """Set the calling thread to one core; return the number of cores to restore."""
-        with self._lock:
-            number = torch.get_num_threads()
-            if self._users == 0:
-                self._number = number
-            if number == 1:  # the default of a new thread while another thread scores
-                number = self._number
-            self._users += 1
-            if number > 1:
-                torch.set_num_threads(1)
-            return number
-
-    def leave(self, number: int) -> None:
-        """Restore the number of cores of the calling thread and of new threads."""
-        with self._lock:
-            self._users -= 1
-            if number > 1:
-                torch.set_num_threads(number)
-
-
-_CORES = _Cores()
-_POOLS: dict[int, ThreadPoolExecutor] = {}
-_POOLS_LOCK = Lock()
-
-
-@contextmanager
-def one_core_per_thread(device: torch.device, items: int) -> Iterator[ForEach]:
-    """Yield a function that maps work over items, on one thread per core of torch.
-
-    Most matrix products are too small to be split among cores, and an item that one core computes does not
-    depend on the number of threads. On a GPU, items are computed one after the other.
-    """
-    if device.type != "cpu":
-        yield map
-        return
-    number = _CORES.enter()
-
-    def for_each(work: Callable[[Any], Any], inputs: list[Any]) -> Iterator[Any]:
-        if min(number, items, len(inputs)) <= 1:
-            return map(work, inputs)
-        return _pool(number).map(torch.inference_mode()(work), inputs)
-
-    try:
-        yield for_each
-    finally:
-        _CORES.leave(number)
-
-
-def _pool(threads: int) -> ThreadPoolExecutor:
-    """Return a reused pool: every new thread allocates an arena, so new pools would take ever more memory."""
-    with _POOLS_LOCK:
-        if threads not in _POOLS:
-            # All threads start now, while the default for new threads is known.
-            started = Barrier(threads + 1)
-            _POOLS[threads] = ThreadPoolExecutor(threads, initializer=_start_thread)
-            for _ in range(threads):
-                _POOLS[threads].submit(started.wait)
-            started.wait()
-        return _POOLS[threads]
-
-
-def _start_thread() -> None:
-    """Set a thread of a pool to one core, after torch has set its default."""
-    torch.get_num_threads()
-    torch.set_num_threads(1)
-
 
 Precision = Literal["fp32", "tf32", "bf16"]
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 # If pools do not share answers, a window of pairs has this many batches: answers of similar length are
 # encoded together, and the pairs of a question stay together.
 BATCHES_PER_WINDOW = 4
 
-MEMORY_HINT = "a device with more free memory, or --device cpu"
+# The key of an answer that is not cached.
+UNCACHED = -1
+
+MEMORY_HINT = "fewer --tokens-per-batch of aptool score, a device with more free memory, or --device cpu"
 
 # Windows on a CPU: this many, or fewer of at most this many tokens.
 WINDOWS, TOKENS_PER_WINDOW = 8, 2048
 
 # The same for windows of questions, which are short.
 TOKENS_OF_QUESTIONS = 128
+
+
+def for_each(device: torch.device, work: Callable[[T], R], items: list[T]) -> Iterator[R]:
+    """Map work over items, in order: on a CPU on one thread per core of torch, on a GPU one after the other.
+
+    Most matrix products are too small to be split among cores, and an item that one core computes does not
+    depend on the number of threads.
+    """
+    if device.type != "cpu":
+        return map(work, items)
+    return _threads(torch.get_num_threads()).map(torch.inference_mode()(work), items)
+
+
+@cache
+def _threads(number: int) -> ThreadPoolExecutor:
+    """Start threads of one core each; every new thread allocates an arena, so threads are used again."""
+    started = Barrier(number + 1)
+
+    def start() -> None:
+        torch.get_num_threads()  # after it, torch sets no default in this thread
+        torch.set_num_threads(1)
+        started.wait()
+
+    threads = ThreadPoolExecutor(number, initializer=start)
+    for _ in range(number):
+        threads.submit(int)
+    started.wait()
+    torch.set_num_threads(number)  # of new threads, which the other threads have set to one
+    return threads
+
+
+class AnswerCache:
+    """Encoded answers by key, in the batches that encoded them, until memory is full; thread-safe."""
+
+    def __init__(self, capacity: int) -> None:
+        """Create an empty cache of at most ``capacity`` bytes; 0 caches nothing."""
+        self.capacity = capacity
+        self._bytes = 0
+        self._batches: list[Tensor] = []
+        self._index = np.empty((3, 0), dtype=np.int64)  # by key: batch or -1, first row, number of rows
+        self._lock = Lock()
+
+    def get(self, keys: np.ndarray) -> tuple[list[Tensor], np.ndarray, np.ndarray, np.ndarray]:
+        """Look up (n,) keys: batches, and ``batch``, ``starts`` and ``counts`` as in ``EncodedAnswers``.
+
+        ``batch`` is -1 for an answer that is not cached.
+        """
+        found = np.full((3, len(keys)), -1)
+        with self._lock:
+            is_known = (keys >= 0) & (keys < self._index.shape[1])
+            found[:, is_known] = self._index[:, keys[is_known]]
+            numbers, batch = np.unique(found[0], return_inverse=True)
+            absent = int(len(numbers) > 0 and numbers[0] < 0)
+            return [self._batches[number] for number in numbers[absent:]], batch - absent, found[1], found[2]
+
+    def put(self, keys: np.ndarray, rows: Tensor, counts: np.ndarray) -> None:
+        """Add a batch of n encoded answers if it fits.
+
+        ``rows`` are the (R, ...) rows of the answers, end to end; ``counts`` are the rows per answer.
+        """
+        is_cached = keys >= 0
+        with self._lock:
+            if self._bytes + rows.nbytes > self.capacity or not is_cached.any():
+                return
+            missing = int(keys.max()) + 1 - self._index.shape[1]
+            if missing > 0:  # at least twice as many, as keys arrive in any order
+                more = max(missing, self._index.shape[1])
+                self._index = np.concatenate([self._index, np.full((3, more), -1)], axis=1)
+            starts = np.cumsum(counts) - counts
+            entries = np.stack([np.full(len(keys), len(self._batches)), starts, counts])
+            self._index[:, keys[is_cached]] = entries[:, is_cached]
+            self._batches.append(rows)
+            self._bytes += rows.nbytes
 
 
 class RankerScorer:
@@ -158,10 +146,6 @@ class RankerScorer:
         self._cache = AnswerCache(0 if looks_up else cache_bytes)
         self._ranker = ranker
 
-    def clear_cache(self) -> None:
-        """Remove all encoded answers."""
-        self._cache = AnswerCache(self._cache.capacity)
-
     @memory_for("scoring", MEMORY_HINT)
     @torch.inference_mode()
     def score(
@@ -182,53 +166,43 @@ class RankerScorer:
             answers: token ids of distinct answers.
             pair_question: (P,) the question of each pair.
             pair_answer: (P,) the answer of each pair.
-            cache_keys: (answers,) a hashable value that identifies the token ids of an answer in all calls;
-                None: the answer is not cached.
-            progress: called with the number of pairs of each block, from any thread. If memory runs out, some
-                pairs are counted twice.
+            cache_keys: (answers,) small integers that identify the token ids of an answer in all calls, or
+                ``UNCACHED``; None caches no answer.
+            progress: called with the number of pairs of each window.
 
         Returns:
             (P,) float32, equal to the pairwise definition within 1e-5 in fp32. The scores are equal to the
-            bit for any number of threads and any content of the cache. If memory runs out, the work is split
-            in halves, which may change the last bits.
+            bit for any number of threads and any content of the cache.
 
         Raises:
-            AptoolError: memory runs out with a single text, or before the first text.
+            AptoolError: memory runs out.
         """
         scores = np.empty(len(pair_question), dtype=np.float32)
         if not len(scores):
             return scores
         lengths = answers.lengths
-        self._cache.start_unit()
         present, order, starts = group_by_answer(lengths, pair_answer)
         by_answer = self._kernel.groups_by_answer(pair_answer)
         pair_question = pair_question[order]
         batches = 1 if is_shared(present, pair_answer) else BATCHES_PER_WINDOW
         windows = blocks_of(lengths[present], self._window(lengths[present], batches))
+        prepared_questions = self._prepare_questions(questions)
+        features_of = self._ranker.features_of(questions, answers)
 
-        with one_core_per_thread(self._device, len(windows)) as for_each:
-            prepared_questions = self._prepare_questions(questions, for_each)
-            features_of = self._ranker.features_of(questions, answers)
+        def score_window(window: np.ndarray) -> Tensor:
+            bounds = starts[window[0] : window[-1] + 2]
+            pairs = Pairs(pair_question[bounds[0] : bounds[-1]], np.diff(bounds), by_answer)
+            encoded = self._encoded_answers(answers, cache_keys, present[window])
+            columns = self._kernel.score_pairs(prepared_questions, encoded, pairs)
+            features = features_of(pairs.questions, present[window][pairs.answers])
+            return self._ranker.from_columns(columns, features)
 
-            def score_window(window: np.ndarray) -> Tensor:
-                bounds = starts[window[0] : window[-1] + 2]
-                unreported = int(bounds[-1] - bounds[0])
-
-                def batch_scored(number: int) -> None:
-                    nonlocal unreported
-                    unreported -= number
-                    progress(number)
-
-                questions_of = pair_question[bounds[0] : bounds[-1]]
-                pairs = Pairs(questions_of, np.diff(bounds), batch_scored, by_answer)
-                encoded = self._encoded_answers(answers, cache_keys, present[window])
-                columns = self._kernel.score_pairs(prepared_questions, encoded, pairs)
-                answer_of = present[window][pairs.answers]
-                progress(unreported)
-                return self._ranker.from_columns(columns, features_of(pairs.questions, answer_of))
-
-            done = for_each(partial(self._in_halves, score_window), windows)
-            scores[order] = torch.cat(list(chain.from_iterable(done))).cpu().numpy()
+        done: list[Tensor] = []
+        scored = for_each(self._device, score_window, windows)
+        for window, of_window in zip(windows, scored, strict=True):
+            done.append(of_window)
+            progress(int(starts[window[-1] + 1] - starts[window[0]]))
+        scores[order] = torch.cat(done).cpu().numpy()
         return scores
 
     @torch.inference_mode()
@@ -237,29 +211,12 @@ class RankerScorer:
         row = self._encode_answers(answers.take(np.zeros(1, dtype=np.int64))).values[0]
         return float(np.mean(self._kernel.row_counts(answers.lengths))) * row.nbytes
 
-    def _in_halves(self, work: Callable[[np.ndarray], T], texts: np.ndarray) -> list[T]:
-        """Return the results of ``work`` for parts of the texts: one, or more if memory runs out."""
-        try:
-            return [work(texts)]
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            if len(texts) == 1:
-                problem = f"out of memory with a single text; expected {MEMORY_HINT}"
-                raise AptoolError(f"{self._device}: {problem}") from error
-        # Outside the handler, as the error keeps the tensors of the attempt alive.
-        self.clear_cache()
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()
-        half = len(texts) // 2
-        return [*self._in_halves(work, texts[:half]), *self._in_halves(work, texts[half:])]
-
     def _window(self, lengths: np.ndarray, batches: int, least: int = TOKENS_PER_WINDOW) -> int:
         """Return the tokens per window: at most ``batches`` batches; on a CPU, few enough for all cores."""
         largest = batches * self._batch
         return min(largest, even_window(lengths, least)) if self._device.type == "cpu" else largest
 
-    def _prepare_questions(self, questions: Tokens, for_each: ForEach) -> Any:
+    def _prepare_questions(self, questions: Tokens) -> Any:
         """Encode questions, in batches of similar length, on all cores."""
         by_length = np.argsort(questions.lengths, kind="stable")
         lengths = questions.lengths[by_length]
@@ -269,18 +226,20 @@ class RankerScorer:
             tokens = Ragged.of(questions.take(by_length[block]), self._device)
             return tokens.with_values(self._encode(tokens, tokens.row_numbers()))
 
-        encoded = for_each(partial(self._in_halves, encode), blocks_of(lengths, window))
-        joined = Ragged.concatenate(list(chain.from_iterable(encoded)))
-        order = np.argsort(by_length, kind="stable")
-        return self._kernel.prepare_questions(joined.select(order))
+        def prepare(encoded: list[Ragged]) -> Any:
+            order = np.argsort(by_length, kind="stable")
+            return self._kernel.prepare_questions(Ragged.concatenate(encoded).select(order))
+
+        encoded = list(for_each(self._device, encode, blocks_of(lengths, window)))
+        return next(for_each(self._device, prepare, [encoded]))
 
     def _encoded_answers(
         self, answers: Tokens, cache_keys: np.ndarray | None, rows: np.ndarray
     ) -> EncodedAnswers:
         """Return the encoded answers at ``rows``; encode missing ones in batches of similar length."""
-        keys = np.full(len(rows), None) if cache_keys is None else cache_keys[rows]
+        keys = np.full(len(rows), UNCACHED) if cache_keys is None else cache_keys[rows]
         lengths = answers.lengths[rows]
-        batches, batch, starts, counts = self._cache.get(keys.tolist())
+        batches, batch, starts, counts = self._cache.get(keys)
         missing = np.flatnonzero(batch < 0)
         missing = missing[np.argsort(lengths[missing], kind="stable")]
         for block in blocks_of(lengths[missing], self._batch):
@@ -290,7 +249,7 @@ class RankerScorer:
             batches.append(encoded.values)
             counts[positions] = encoded.sizes
             starts[positions] = np.cumsum(encoded.sizes) - encoded.sizes
-            self._cache.put(keys[positions].tolist(), encoded.values, encoded.sizes)
+            self._cache.put(keys[positions], encoded.values, encoded.sizes)
         return EncodedAnswers(batches, batch, starts, counts, lengths)
 
     def _encode_answers(self, answers: Tokens) -> Ragged:

@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from aptool.data.pools import Answers, PoolBatch, Unit
 from aptool.documents import read_json
-from aptool.environment import Backend, ScorePrecision, versions_of
+from aptool.environment import Backend, Precision, versions_of
 from aptool.errors import AptoolError, InputError, first_line
 from aptool.models.device import check_precision, is_out_of_memory, pick_device, set_products
 from aptool.models.hub import CONFIG, MODULES, ST_CONFIG, find_folder, model_name
@@ -36,9 +36,6 @@ _CLASSES = {
     "MultiVectorEncoder": "MultiVectorEncoder",
     "ColBERT": "MultiVectorEncoder",
 }
-
-# The file of a network quantized to int8, as the library names it.
-_INT8 = "openvino_model_qint8_quantized.xml"
 
 # The library's default number of texts per batch, and the tokens of a text of a model without a limit.
 _BATCH, _TOKENS = 32, 512
@@ -64,7 +61,7 @@ class SentenceTransformers(System):
 
     folder: str  # or a name on the hub
     device: str = "auto"  # ``auto``, ``cpu``, ``cuda`` or a GPU such as ``cuda:1``
-    precision: ScorePrecision = "auto"  # ``auto`` is fp32
+    precision: Precision = "auto"  # ``auto`` is fp32
     tokens_per_batch: int | None = None  # None: ``_BATCH`` texts
     backend: Backend = "torch"  # ``openvino`` computes on the CPU
     # The model of the library, if it is already loaded on the device.
@@ -225,7 +222,7 @@ def _load(model_class: Any, folder: Path, system: SentenceTransformers, seed: in
         # Without the hint, OpenVINO computes in bf16 on processors with native bf16.
         hint = "bf16" if system.precision == "bf16" else "f32"
         config = {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": torch.get_num_threads()}
-        options = {"ov_config": config, **({"file_name": _INT8} if system.precision == "int8" else {})}
+        options = {"ov_config": config}
     torch.manual_seed(seed)
     with _recorded("transformers.modeling_utils") as messages:
         model = model_class(

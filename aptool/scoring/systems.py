@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
+from aptool.arguments import check_text
 from aptool.data.pools import Answers, PoolBatch, Unit, read_pools
 from aptool.progress import progress
 from aptool.text.bm25 import K1, B, PostingsBuilder, WeightedPostings, inverse_document_frequency
-from aptool.text.words import code_of_splitter, word_splitter
+from aptool.text.words import EXPECTED, code_of_splitter, word_splitter
 
 # Names of the untrained systems.
 BASELINES = ("bm25", "random")
@@ -22,7 +23,10 @@ BASELINES = ("bm25", "random")
 
 def baseline(name: str, *, seed: int = 0, words: str = "unicode") -> "System":
     """Return the untrained system with a name; ``seed`` is that of random scores, ``words`` those of BM25."""
-    return Bm25(words) if name == "bm25" else RandomScores(seed)
+    if name == "random":
+        return RandomScores(seed)
+    word_splitter(check_text("words", words, expected=EXPECTED))  # raises if there is none
+    return Bm25(words)
 
 
 @dataclass(frozen=True)
@@ -48,11 +52,10 @@ class System(ABC):
 
 
 class Scorer(ABC):
-    """An open system. It scores pools in two steps, which may run on different machines."""
+    """An open system. It scores pools in two steps, of which the first uses no accelerator."""
 
     max_answer_tokens: int | None = None  # longer answers are truncated
     device: str = "cpu"
-    prepare_fingerprint: str = ""  # differs if the results of ``prepare`` may differ
 
     def __init__(
         self, system: System, tag: str, settings: Sequence[Any], description: Mapping[str, Any]
@@ -71,7 +74,7 @@ class Scorer(ABC):
         self.description = dict(description)
 
     def prepare(self, pools: PoolBatch) -> Any:
-        """Return the input of ``score``; uses little memory and no accelerator."""
+        """Return the input of ``score``."""
         return pools
 
     @abstractmethod
@@ -80,10 +83,6 @@ class Scorer(ABC):
 
         ``progress`` is called with the number of pairs of each scored block, if there are blocks.
         """
-
-    def copies(self, most: int) -> "list[Scorer]":
-        """Return this scorer, then its copies on further devices: at most ``most`` scorers."""
-        return [self]
 
     def truncated(self, inputs: Any) -> int:
         """Return the number of truncated answers."""

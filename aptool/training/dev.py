@@ -14,7 +14,6 @@ from aptool.evaluation.measures import evaluate_frames
 from aptool.evaluation.names import DEFAULT_MEASURES
 from aptool.models.ranker import Ranker
 from aptool.progress import progress
-from aptool.scoring.pipeline import PairMeter
 from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.text.tokenizer import TextTokenizer, Tokens
 from aptool.training.process_group import SINGLE_PROCESS, ProcessGroup
@@ -81,7 +80,7 @@ class DevSet:
                     row_group.answers,
                     row_group.pair_question[pairs] - shard.start,
                     row_group.pair_answer[pairs],
-                    progress=PairMeter(bar, int(pairs.sum())).add,
+                    progress=bar.update,
                 )
                 parts.append(part)
         scores = group.all_reduce(torch.from_numpy(np.concatenate(parts)).to(device)).cpu().numpy()

@@ -2,7 +2,7 @@
 
 A pooling reduces the states of two texts to a score. An `IndependentPooling` pools each text alone; the score
 is the similarity of the two vectors. It can score files without a kernel; a kernel in
-`aptool.scoring.attentive.KERNELS` would make it faster.
+`aptool.scoring.kernels.KERNELS` would make it faster.
 
     import mean_max_pooling
     aptool.train(data, preset="examples/extending/mean-max.toml")

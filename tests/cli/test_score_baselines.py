@@ -117,15 +117,6 @@ def test_path_with_a_slash_is_a_model_folder(aptool, folder, model_folder):
     assert tags == {"name": "bm25", "path": "ap-cnn"}
 
 
-def test_settings_of_a_model_are_ignored_with_one_line(aptool, folder):
-    options = ["--device", "cuda:7", "--precision", "bf16", "--tokens-per-batch", 9]
-
-    finished = aptool("score", "two.pools.parquet", "--model", "bm25", "--output", "out.run", *options)
-
-    assert finished.code == 0
-    assert finished.err == ["bm25 needs no model: device, precision, tokens_per_batch ignored"]
-
-
 def test_matrix_schema_has_the_same_baselines():
     from aptool.data.schemas import load_schema
 

@@ -4,13 +4,12 @@ import json
 import sys
 from contextlib import nullcontext
 
-from dying import die, die_after
+from dying import die
 from scene import units_of
 from slow import ONE_CORE, SlowSystem, executor_of
 
 from aptool.cli.tables import messages_on_stderr
-from aptool.cluster.connection import connect
-from aptool.cluster.resources import Resources
+from aptool.cluster.connection import Resources, connect
 from aptool.errors import AptoolError
 from aptool.progress import LogLines
 from aptool.scoring import run
@@ -36,7 +35,7 @@ def main(address, pools, output, notes, phase="", seconds=0.0, workers=None, gpu
         if phase == "before joining":
             run.join_parts = die
         if phase == "completing":
-            run.write_sidecar = die_after(1, run.write_sidecar)
+            run.write_sidecar = die
         if phase == "removing":
             run.outputs.delete = remove_two_and_die
         try:

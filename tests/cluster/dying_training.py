@@ -19,7 +19,7 @@ def killed_worker(config):
     """Train; the second worker kills itself once, in the middle of the third epoch."""
     import ray.train
 
-    note = Path(f"{config['job'].output}.killed")
+    note = Path(f"{config['task'].output}.killed")
     if ray.train.get_context().get_world_rank() == 1 and not note.exists():
         steps, step = iter(range(1, 1000)), loop._step
 
@@ -39,7 +39,7 @@ def slow_worker(config):
     While the file ``OUTPUT.hold`` exists, no step starts.
     """
     step = loop._step
-    hold = Path(f"{config['job'].output}.hold")
+    hold = Path(f"{config['task'].output}.hold")
 
     def slow(*given):
         time.sleep(0.4)
@@ -61,7 +61,7 @@ def preempted_worker(config):
     """
     from aptool.training import checkpoint
 
-    output = config["job"].output
+    output = config["task"].output
     ready, lost = (Path(f"{output}.{name}") for name in ("ready", "lost"))
     checkpoint.NOTICE_SECONDS = 0.0
     steps, step = iter(range(1, 1000)), loop._step

@@ -10,7 +10,7 @@ from aptool.data.pools import list_units
 from aptool.files import expand
 from aptool.outputs import output_file
 from aptool.scoring.run import score_files
-from aptool.scoring.units import parts_folder, plan, read, score, write
+from aptool.scoring.units import parts_folder
 
 UNITS = 8
 
@@ -81,17 +81,6 @@ class Scene:
             "output": str(self.output),
             "notes": str(self.notes),
         } | more
-
-    def make_parts(self):
-        """Write every part, like a driver that is killed before it joins them."""
-        self.parts.mkdir(exist_ok=True)
-        quiet = SlowSystem(notes=str(self.notes)).open()
-        parts = plan(self.units, quiet, self.output, "slow")
-        for part in parts:
-            prepared = read(part.unit, quiet, None)
-            write(part, score(prepared, quiet), prepared.truncated)
-        (self.notes / "scored").unlink()
-        return [part.path for part in parts]
 
     def assert_complete(self):
         """Check that the run file equals that of one process, and that no other file is left."""

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from aptool.cluster.resources import Resources
+from aptool.cluster.connection import Resources
 from aptool.scoring.systems import RandomScorer, RandomScores
 
 ONE_CORE = Resources(cpus=1)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from scene import write_row_groups
-from tiny import labelled_pools, write_pools
+from tiny import labelled_pools
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ WARNED = """
 import os, sys, time
 from pathlib import Path
 from aptool.cluster.connection import connect
-with connect(sys.argv[1], debug=len(sys.argv) > 2):
+with connect(sys.argv[1]):
     import ray
 
     @ray.remote(max_retries=1)
@@ -97,16 +97,16 @@ with connect(sys.argv[1], debug=len(sys.argv) > 2):
             os._exit(1)
         return "result"
 
-    result = ray.get(lost_once.remote(Path(f"lost-{len(sys.argv)}").absolute()))
+    result = ray.get(lost_once.remote(Path("lost").absolute()))
     time.sleep(1)  # until the driver has received the message
 print(result)
 """
 
 
 def test_messages_of_nodes_are_not_in_the_output(run, address):
-    assert run("-c", WARNED, address).out == ["result"]
-    # With --debug, the message is in the output.
-    assert any("Task lost_once failed" in line for line in run("-c", WARNED, address, "debug").out)
+    finished = run("-c", WARNED, address)
+
+    assert (finished.out, finished.err) == (["result"], [])
 
 
 def test_nothing_listens_at_the_address(score):
@@ -117,21 +117,9 @@ def test_nothing_listens_at_the_address(score):
     )
 
 
-@pytest.mark.parametrize(
-    ("value", "phrase"),
-    [
-        ("test.pools.parquet", "expected host:port of the head, auto or local"),
-        ("http://127.0.0.1:8265", "expected host:port of the head"),
-    ],
-)
-def test_invalid_address_is_refused(score, value, phrase):
-    assert_one_line(score("--cluster", value), 2, f"--cluster {value!r}", phrase)
-
-
 def test_options_that_need_a_cluster(score):
     assert_one_line(score("--workers", 2), 2, "--workers: requires --cluster")
     assert_one_line(score("--gpus-per-worker", 0.5), 2, "--gpus-per-worker: requires --cluster")
-    assert_one_line(score("--wait", 5), 2, "--wait: requires --cluster")
     assert_one_line(score("--cluster", "auto", "--gpus-per-worker", 1.5), 2, "a whole number")
 
 
@@ -161,25 +149,11 @@ def test_different_versions_are_named(score, nodes):
     assert_one_line(finished, 1, "Version mismatch", "Ray: 2.1.0 Python: 3.9.1")
 
 
-def test_missing_resources_are_named(score, address):
-    finished = score("--cluster", address, "--gpus-per-worker", 2, "--wait", 0)
-
-    assert_one_line(finished, 1, "2 CPUs and 0 GPUs, on 3 nodes: room for 0; expected room for 1 worker")
-
-
 def test_scoring_starts_with_fewer_workers_than_requested(score, folder, address):
     finished = score("--cluster", address, "--workers", 3)
 
     assert finished.code == 0, finished.err
     assert ": 3 workers, room for 2 workers, with 1 CPU and 0 GPUs each" in finished.err[0]
-
-
-def test_no_pools(score, folder, address):
-    write_pools(folder / "none.pools.parquet", [])
-
-    finished = score("--cluster", address, pools="none.pools.parquet", model="bm25")
-
-    assert_one_line(finished, 1, "none.pools.parquet", "expected at least one pool")
 
 
 def test_local_cluster_writes_the_same_bytes_and_nothing_to_the_home_folder(run, folder, tmp_path):

@@ -130,7 +130,6 @@ def test_a_node_that_the_autoscaler_adds_is_waited_for(grow, driver, pools, tmp_
     lines = run_driver(driver, address, pools, tmp_path, seconds=8.0, workers=2)
 
     assert "waiting for 1 worker with 1 CPU and 0 GPUs each; the cluster has 0 CPUs and 0 GPUs" in lines
-    assert "workers=2" in lines
     # This process scored all units too, for the expected run file.
     assert len({process for process, _ in scored(tmp_path / "notes")}) == 3
 

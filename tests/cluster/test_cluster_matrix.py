@@ -9,7 +9,7 @@ import pytest
 from recorded import recorded
 from small_matrix import TRIALS, contents, table
 
-from aptool.cluster.resources import Resources
+from aptool.cluster.connection import Resources
 from aptool.experiments.matrix import read_matrix
 from aptool.experiments.runner import run_matrix
 

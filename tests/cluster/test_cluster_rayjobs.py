@@ -12,15 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-import s3
-
-from aptool.outputs import upload
-from aptool.paths import Url
 
 yaml = pytest.importorskip("yaml")
 
 ROOT = Path(__file__).parents[2]
-STORE = ROOT / "jobs" / "kubernetes" / "overlays" / "store-cpu"
 RAYJOB = ROOT / "jobs" / "kubernetes" / "base" / "rayjob.yaml"
 
 # The script of KubeRay's submitter in K8sJobMode: BuildJobSubmitCommand in
@@ -152,32 +147,6 @@ def test_from_a_collection_to_a_run_file(submit, ray_jobs, entrypoint, volume):
     assert (model.stat().st_mtime_ns, model.stat().st_ino) == (trained.st_mtime_ns, trained.st_ino)
 
 
-def test_from_a_collection_to_a_run_file_in_a_bucket(submit, object_server, collection_folder, volume):
-    """The entrypoint of overlays/store-cpu, with all files in a bucket."""
-    s3.require()
-    bucket = s3.new_bucket(object_server)
-    for file in collection_folder.iterdir():
-        upload(file, Url(f"{bucket}/data/functions/{file.name}"))
-    patches = yaml.safe_load((STORE / "kustomization.yaml").read_text())["patches"]
-    operations = [operation for patch in patches for operation in yaml.safe_load(patch["patch"])]
-    (entrypoint,) = [entry["value"] for entry in operations if entry["path"] == "/spec/entrypoint"]
-    before = sorted(volume.rglob("*"))
-
-    done = submit("store", entrypoint.replace("s3://BUCKET", bucket))
-
-    assert (done.code, done.status) == (0, "SUCCEEDED"), done.out
-    run = Url(f"{bucket}/runs/test.run")
-    scores = run.read_bytes()
-    assert len(scores.splitlines()) == 20 * 6  # questions, candidates
-    assert sorted(volume.rglob("*")) == before
-
-    run.unlink()
-    retry = submit("store-retry", entrypoint.replace("s3://BUCKET", bucket))
-    assert (retry.code, retry.status) == (0, "SUCCEEDED"), retry.out
-    assert "up to date" in retry.out
-    assert run.read_bytes() == scores
-
-
 def test_failing_command_fails_the_job(submit, volume):
     failed = submit("failed", f'sh -c "cd {volume} && aptool eval missing.run && touch reached"')
 
@@ -185,14 +154,3 @@ def test_failing_command_fails_the_job(submit, volume):
     assert (failed.code, failed.status) == (0, "FAILED")
     assert "missing.run" in failed.out
     assert not (volume / "reached").exists()
-
-
-def test_command_without_sh_succeeds_with_nothing_done(submit, volume):
-    """The entrypoint must be one `sh -c`: of `cd X && aptool ...`, the job gets only `cd X`."""
-    entrypoint = f"cd {volume} && aptool eval missing.run"
-
-    assert submit("wrong", entrypoint).code == IN_SUBMITTER
-    # KubeRay restarts the submitter, for which the job exists.
-    again = submit("wrong", entrypoint)
-    assert (again.code, again.status) == (0, "SUCCEEDED")
-    assert "missing.run" not in again.out

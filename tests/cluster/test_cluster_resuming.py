@@ -3,7 +3,7 @@
 import signal
 
 import pytest
-from scene import UNITS, pools_of, sha256, wait_for
+from scene import UNITS, sha256, wait_for
 from slow import scored
 
 from aptool.errors import InputError
@@ -36,29 +36,6 @@ def test_scoring_resumes_after_a_killed_driver(address, cluster, anywhere, drive
     assert result.resumed in PHASES[phase]
     anywhere.assert_complete()
     assert len(set(scored(anywhere.notes))) >= (0 if phase == "beginning" else UNITS)
-
-
-def test_incomplete_parts_are_scored_again(cluster, anywhere):
-    """One part is missing, and the record of another one."""
-    paths = anywhere.make_parts()
-    paths[0].unlink()
-    paths[1].with_suffix(".json").unlink()
-
-    result = anywhere.score(cluster)
-
-    anywhere.assert_complete()
-    assert result.resumed == UNITS - 2
-    assert len(scored(anywhere.notes)) == 2
-
-
-def test_parts_of_a_replaced_input_are_refused(cluster, anywhere):
-    anywhere.make_parts()
-    pools_of("dev", anywhere.pools)
-
-    with pytest.raises(InputError, match="parts of a run with other arguments"):
-        anywhere.score(cluster)
-
-    assert scored(anywhere.notes) == []
 
 
 def test_second_driver_is_refused(address, cluster, scene, driver):

@@ -106,19 +106,6 @@ def test_a_second_training_to_one_output_is_refused(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["log", "model"]
 
 
-def test_training_resumes_after_a_killed_worker(cluster, collection_folder, together, tmp_path, monkeypatch):
-    import dying_training
-
-    monkeypatch.setattr("aptool.cluster.train.train_worker", dying_training.killed_worker)
-
-    result, records = trained(cluster, collection_folder, tmp_path / "model", workers=2)
-
-    assert (tmp_path / "model.killed").exists()
-    assert f"{tmp_path / 'model'}: resuming after epoch 2 of 4" in records.messages
-    assert [entry["epoch"] for entry in result.history] == [1, 2, 3, 4]
-    assert same(tmp_path / "model", together)
-
-
 def test_training_resumes_within_an_epoch_after_a_killed_worker(
     cluster, collection_folder, tmp_path, monkeypatch
 ):

@@ -4,7 +4,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from tiny import options
 from trainings import trained
 
 from aptool.errors import AptoolError, UsageError
-from aptool.training.checkpoint import training_folder
 
 
 def test_error_of_the_workers_is_one_line_without_a_restart(cluster, collection_folder, tmp_path):
@@ -26,29 +24,9 @@ def test_error_of_the_workers_is_one_line_without_a_restart(cluster, collection_
     assert not (tmp_path / "model").exists()
 
 
-def test_more_workers_than_room_are_refused(cluster, address, collection_folder, tmp_path):
-    with pytest.raises(AptoolError) as error:
-        trained(replace(cluster, wait=0), collection_folder, tmp_path / "model", workers=3)
-
-    assert str(error.value) == (
-        f"--cluster {address}: 2 CPUs and 0 GPUs, on 3 nodes: room for 2; "
-        "expected room for 3 workers with 1 CPU and 0 GPUs each"
-    )
-    assert not training_folder(tmp_path / "model").exists()
-
-
 def test_more_workers_than_questions_per_minibatch_are_refused(cluster, collection_folder, tmp_path):
     with pytest.raises(UsageError, match="--workers 2: expected no more than the 1 question of a minibatch"):
         trained(cluster, collection_folder, tmp_path / "model", "training.minibatch=1", workers=2)
-
-
-def test_default_number_of_workers_is_limited_by_the_minibatch(cluster, collection_folder, tmp_path):
-    result, records = trained(
-        *(cluster, collection_folder, tmp_path / "model"), "training.minibatch=1", "training.epochs=1"
-    )
-
-    assert ": 1 worker with " in records.messages[0]
-    assert len(result.history) == 1
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -38,7 +38,7 @@ def tiny_presets(monkeypatch):
     def tiny(preset, overrides=()):
         return load_recipe(preset, parse_overrides(options(preset)) | parse_overrides(overrides))
 
-    monkeypatch.setattr("aptool.execution.train.load_recipe", tiny)
+    monkeypatch.setattr("aptool.execution.load_recipe", tiny)
 
 
 @pytest.fixture

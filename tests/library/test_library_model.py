@@ -216,6 +216,8 @@ LOADS = [
     ({"folder": "data/wikiqa"}, "data/wikiqa: no model here"),
     ({"device": None}, "device: None: expected auto, cpu or a GPU such as cuda"),
     ({"precision": "fp8"}, "precision: 'fp8': expected one of auto, fp32, tf32, bf16"),
+    ({"backend": "onnx"}, "backend: 'onnx': expected one of torch, openvino"),
+    ({"tokens_per_batch": 0}, "tokens_per_batch: 0: expected an integer of at least 1"),
 ]
 
 
@@ -243,7 +245,6 @@ TRAININGS = [
     ({"preset": "ap-cn"}, "preset 'ap-cn'"),
     ({"seed": -1}, "seed: -1: expected an integer of at least 0"),
     ({"output": 7}, "output: 7: expected a folder to write to (str or os.PathLike)"),
-    ({"vectors": 7}, "vectors: 7: expected a path (str or os.PathLike)"),
     ({"set": "training.epochs=1"}, "set: 'training.epochs=1': expected a dict"),
     (
         {"set": {"training.epochs": None}},
@@ -253,9 +254,6 @@ TRAININGS = [
     ({"workers": 2}, "workers: requires cluster"),
     ({"workers": (2, 1)}, "workers 2:1: expected a minimum, and a maximum of at least the minimum"),
     ({"workers": 0}, "workers: 0: expected an integer of at least 1"),
-    ({"gpus_per_worker": 1.5}, "gpus_per_worker 1.5"),
-    ({"wait": 60}, "wait: requires cluster"),
-    ({"checkpoint_minutes": -1}, "checkpoint_minutes: -1: expected a number"),
 ]
 
 
@@ -273,7 +271,7 @@ SCORINGS = [
     ({"model": None}, "model: None: expected a model folder (str or os.PathLike) or a Model"),
     ({"output": None}, "output: None: expected a path"),
     ({"tag": "two words"}, "tag 'two words': expected one word"),
-    ({"tokens_per_batch": 0}, "tokens_per_batch: 0: expected an integer of at least 1"),
+    ({"gpus_per_worker": 1.5}, "gpus_per_worker 1.5"),
     ({"answers": "nowhere.parquet"}, "nowhere.parquet: file not found"),
 ]
 

@@ -1,7 +1,5 @@
-"""Answers are ranked and scored, by several threads and by copies of a model."""
+"""Answers are ranked and scored, by several threads."""
 
-import copy
-import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -56,19 +54,6 @@ def test_a_wrong_argument_is_named(model, call, message):
         call(model)
 
     assert str(error.value).startswith(message)
-
-
-def test_copies_score_the_same_without_the_folder(model, tmp_path):
-    expected = model.score(QUESTION, ANSWERS)
-    saved = pickle.dumps(model)
-    folder = model.folder
-    folder.rename(folder.with_name("elsewhere"))
-
-    for other in (copy.copy(model), copy.deepcopy(model), pickle.loads(saved)):
-        assert other.score(QUESTION, ANSWERS).tolist() == expected.tolist()
-    weights = [id(weight) for weight in model._loaded.ranker.parameters()]
-    copied = [id(weight) for weight in copy.deepcopy(model)._loaded.ranker.parameters()]
-    assert not set(weights) & set(copied)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from aptool.data.pools import list_units, read_answers, read_pools, write_answer
 from aptool.errors import InputError
 from aptool.models.build import check_recipe, set_tokenizer
 from aptool.models.features import COLUMNS, HEADS, PairFeatures, WordBags
-from aptool.scoring.encoded import PoolTokenizer
+from aptool.scoring.model_system import PoolTokenizer
 from aptool.text.tokenizer import WordTokenizer, concatenated
 from aptool.training.losses import logistic
 

@@ -15,11 +15,19 @@ from aptool.config import load_recipe
 from aptool.errors import InputError
 from aptool.models.build import POOLINGS, build_ranker
 from aptool.models.ragged import Ragged, inner_products
-from aptool.scoring.attentive import kernel_for
-from aptool.scoring.encoded import EncodedAnswers, Pairs
-from aptool.scoring.ranker_scorer import RankerScorer, one_core_per_thread
+from aptool.scoring.kernels import EncodedAnswers, Pairs, kernel_for
+from aptool.scoring.ranker_scorer import RankerScorer
 
 texts = st.lists(st.lists(st.integers(2, 19), min_size=1, max_size=7), min_size=1, max_size=5)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_core():
+    """One core per operation, as in ``RankerScorer``."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def cosine(x, y):
@@ -90,9 +98,8 @@ def test_an_inner_product_depends_only_on_its_two_rows(M, sizes, c):
     rows = torch.randn(M, c, generator=generator)
     others = torch.randn(sum(sizes), c, generator=generator)
 
-    with one_core_per_thread(torch.device("cpu"), 1):
-        together = inner_products(rows, others)
-        apart = [inner_products(rows, some) for some in others.split(sizes)]
+    together = inner_products(rows, others)
+    apart = [inner_products(rows, some) for some in others.split(sizes)]
 
     assert torch.equal(together, torch.cat(apart, 1))
 
@@ -113,7 +120,7 @@ def test_scores_of_unshared_answers_depend_on_no_other_pair(kind):
         pairs = Pairs(question[chosen], np.ones(len(chosen), dtype=np.int64))
         return kernel.score_pairs(kernel.prepare_questions(Q), encoded, pairs).numpy()
 
-    with one_core_per_thread(torch.device("cpu"), 1), torch.inference_mode():
+    with torch.inference_mode():
         together = scores(np.arange(200))
         for _ in range(20):
             some = generator.permutation(200)[: generator.integers(1, 200)]
@@ -140,7 +147,7 @@ def test_scores_of_shared_answers_equal_the_definition(kind, rows):
     pairs = Pairs(np.concatenate(chosen), np.array([len(some) for some in chosen]))
     kernel = kernel_for(pooling)
 
-    with one_core_per_thread(torch.device("cpu"), 1), torch.inference_mode():
+    with torch.inference_mode():
         kept = kernel.cache_answers(A)
         starts = np.cumsum(kept.sizes) - kept.sizes
         encoded = EncodedAnswers([kept.values], np.zeros_like(starts), starts, kept.sizes, A.sizes)

@@ -9,7 +9,7 @@ from tiny import OVER_STATES, SYSTEMS, pooled, ranker, tokens
 
 from aptool.models import ragged
 from aptool.models.ragged import Ragged
-from aptool.scoring import attentive, kernels
+from aptool.scoring import kernels
 from aptool.scoring.ranker_scorer import RankerScorer
 
 
@@ -143,13 +143,13 @@ def test_the_simulation_detects_a_planted_fault(fault, monkeypatch):
 
 
 def test_the_simulation_counts_a_planted_wait(monkeypatch):
-    prepare = attentive.AttentiveKernel.prepare_questions
+    prepare = kernels.AttentiveKernel.prepare_questions
 
     def waits(self, states):
         assert states.values.abs().max().item() >= 0
         return prepare(self, states)
 
-    monkeypatch.setattr(attentive.AttentiveKernel, "prepare_questions", waits)
+    monkeypatch.setattr(kernels.AttentiveKernel, "prepare_questions", waits)
     system = ranker("ap-cnn", words=300, dim=12, size=16)
     with SimulatedGpu() as gpu:
         scorer = RankerScorer(system.to("cuda"), device="cuda")

@@ -7,8 +7,7 @@ from tiny import OVER_STATES
 from aptool.config import load_recipe
 from aptool.models.build import build_ranker
 from aptool.models.pooling import MeanPooling
-from aptool.scoring.attentive import KERNELS
-from aptool.scoring.kernels import IndependentKernel
+from aptool.scoring.kernels import KERNELS, IndependentKernel
 from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.text.tokenizer import WordTokenizer
 

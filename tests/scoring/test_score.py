@@ -16,10 +16,8 @@ from aptool.data.pools import list_units
 from aptool.data.runs import read_run
 from aptool.data.schemas import arrow_schema, check_document
 from aptool.errors import InputError, UsageError
-from aptool.models.model import load_model, save_model
+from aptool.models.model import load_model
 from aptool.scoring import run as scoring
-from aptool.scoring.model_system import ModelSystem
-from aptool.scoring.pipeline import UnitRecord
 from aptool.scoring.systems import RandomScorer, RandomScores, Scorer
 from aptool.scoring.units import read as read_unit
 from aptool.scoring.units import score as score_unit
@@ -84,7 +82,6 @@ def score(system, output="out.run", pools="test.pools.parquet", answers=None, st
         run = scoring.score_files(units, Opened(counting), output, tag="x", answers=answers, **more)
         assert (run.pairs, run.truncated, run.units) == (72, 0, len(units))
         assert run.resumed == len(units) - counting.scored
-        assert run.workers == (1 if counting.scored else 0)
         assert not Path(f"{output}.parts").exists()
         return counting.scored, Path(output).read_bytes()
     with pytest.raises(RuntimeError, match="the power went out"):
@@ -170,15 +167,6 @@ def test_the_default_tag_is_that_of_the_system(folder):
     assert {line.split()[5] for line in Path("out.run").read_text().splitlines()} == {"random"}
 
 
-def test_a_model_is_loaded_from_its_folder(system, model_folder):
-    _, whole = score(system, "whole.run")
-
-    unloaded = ModelSystem(str(model_folder), device="cpu")
-    scoring.score_files(list_units(["test.pools.parquet"]), unloaded, "out.run", tag="x")
-
-    assert Path("out.run").read_bytes() == whole
-
-
 def test_an_input_is_not_overwritten(system, folder):
     before = Path("test.pools.parquet").read_bytes()
 
@@ -191,7 +179,7 @@ def test_an_input_is_not_overwritten(system, folder):
 
 
 class OtherExecutor(scoring.Executor):
-    """Scores in this process, in reverse order, as if by two workers."""
+    """Scores in this process, in reverse order."""
 
     def open(self, system, units, answers):
         return system.open(units)
@@ -199,8 +187,7 @@ class OtherExecutor(scoring.Executor):
     def run(self, missing, scorer, meter):
         for part in reversed(missing):
             unit = read_unit(part.unit, scorer, None)
-            record = write_part(part, score_unit(unit, scorer), unit.truncated)
-            yield UnitRecord(part.number, record, f"worker {part.number % 2}")
+            yield part.number, write_part(part, score_unit(unit, scorer), unit.truncated)
 
 
 def test_the_run_does_not_depend_on_the_executor(system):
@@ -210,7 +197,7 @@ def test_the_run_does_not_depend_on_the_executor(system):
 
     for name in ("out.run", "again.run"):  # an executor may be used again
         run = scoring.score_files(units, system, name, executor, tag="x")
-        assert (run.pairs, run.resumed, run.workers) == (72, 0, 2)
+        assert (run.pairs, run.resumed) == (72, 0)
         assert Path(name).read_bytes() == whole
 
 
@@ -231,7 +218,7 @@ def test_every_form_has_the_rows_of_a_run_file_and_the_sidecar(folder, output):
     check_document("run", sidecar, "sidecar")
     assert (sidecar["tag"], sidecar["parts"], sidecar["work"]["pairs"]) == ("x", GROUPS, run.pairs)
     assert sidecar["system"] == {"name": "random scores", "seed": 0}
-    assert [pools["path"] for pools in sidecar["pools"]] == ["test.pools.parquet"]
+    assert sidecar["pools"] == ["test.pools.parquet"]
 
 
 def test_questions_have_the_order_of_the_pools(folder):
@@ -338,26 +325,27 @@ def test_files_of_the_user_in_the_folder_of_parts_stay(folder):
     assert [path.name for path in Path("out.run.parts").iterdir()] == ["notes.txt"]
 
 
-@pytest.mark.parametrize("output", ["out.run", "out/"])
-@pytest.mark.parametrize("step", ["join_parts", "write_sidecar", "_remove_parts"])
+@pytest.mark.parametrize(
+    ("output", "step"),
+    [
+        ("out.run", "join_parts"),
+        *((output, step) for output in ("out.run", "out/") for step in ("write_sidecar", "_remove_parts")),
+    ],
+)
 def test_a_run_is_completed_after_an_interruption_while_it_gets_its_name(folder, monkeypatch, output, step):
-    """An old run is replaced without asking again, or is still there as a whole."""
+    """An old run is replaced without asking again."""
     units = list_units(["test.pools.parquet"])
     scoring.score_files(units, RandomScores(1), output, tag="x")
     scoring.score_files(units, RandomScores(0), "whole.run", tag="x")
     done = getattr(scoring, step)
 
     def dying(*args):
-        if step == "write_sidecar" and args[0].parent.name.endswith(".parts"):
-            return done(*args)
         if step == "join_parts":
             done(*args)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
         patched.setattr(scoring, step, dying)
-        if (step, output) == ("join_parts", "out/"):
-            return  # its parts have their names already
         with pytest.raises(KeyboardInterrupt):
             scoring.score_files(units, RandomScores(0), output, tag="x", overwrite=True)
 
@@ -378,45 +366,6 @@ def test_a_row_group_that_is_divided_has_the_run_of_the_whole(system, monkeypatc
         assert len(units) == {1000: 1, 18: 4, 1: 12}[limit]
 
     assert len(files) == 1
-
-
-def test_parts_of_another_model_are_not_used(system, model_folder, folder):
-    # The same model with negated embeddings.
-    model = load_model(model_folder)
-    model.ranker.encoder.embedding.weight.data.neg_()
-    save_model("other", model.ranker, model.tokenizer, model.recipe, model.config["training"], [])
-    other = model_system(load_model("other"))
-    _, whole = score(other, "whole.run")
-    score(system, stop_after=3)
-
-    with pytest.raises(InputError, match="parts of a run with other arguments"):
-        score(other)
-    assert score(other, overwrite=True) == (GROUPS, whole)
-
-
-def test_parts_of_another_input_are_not_used(system):
-    score(system, stop_after=3)
-    # The same ids with other questions, in a file of the same name.
-    write("test.pools.parquet", [{**line, "question": line["question"] + "?"} for line in rows()])
-    _, whole = score(system, "whole.run")
-
-    with pytest.raises(InputError, match="parts of a run with other arguments"):
-        score(system)
-    assert score(system, overwrite=True) == (GROUPS, whole)
-
-
-def test_parts_of_other_answers_are_not_used(system, folder):
-    write("test.pools.parquet", rows(texts=False))
-    texts = {candidate["answer_id"]: candidate["text"] for line in rows() for candidate in line["candidates"]}
-    right = pl.DataFrame({"answer_id": list(texts), "text": list(texts.values())})
-    right.write_parquet("right.parquet")
-    right.with_columns(text=pl.col("text").str.reverse()).write_parquet("wrong.parquet")
-    _, whole = score(system, "whole.run", answers="right.parquet")
-    score(system, stop_after=3, answers="wrong.parquet")
-
-    with pytest.raises(InputError, match="parts of a run with other arguments"):
-        score(system, answers="right.parquet")
-    assert score(system, answers="right.parquet", overwrite=True) == (GROUPS, whole)
 
 
 def test_failure_while_writing_leaves_no_half_file(system, folder, monkeypatch):

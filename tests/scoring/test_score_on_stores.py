@@ -23,7 +23,7 @@ from aptool.scoring.units import parts_folder
 # Scores, and is killed in a given phase.
 DRIVER = """
 import sys
-from dying import die_after
+from dying import die, die_after
 from aptool import outputs
 from aptool.data import pools
 from aptool.scoring import run
@@ -34,7 +34,7 @@ phase, path, output = sys.argv[1:]
 if phase == "scoring":
     run.write = die_after(3, run.write)
 if phase == "uploading":
-    outputs.upload = die_after(1, outputs.upload)  # the sidecar in the folder of parts, then the run
+    outputs.upload = die  # of the run
 run.score_files(pools.list_units([path]), RandomScores(), output)
 """
 

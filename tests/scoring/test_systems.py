@@ -116,7 +116,8 @@ def test_a_model_tokenizes_pools_as_it_was_trained(pools, model_folder):
     assert system.tag == "ap-cnn"
 
 
-def test_shared_answers_are_tokenized_once_and_score_alike(tmp_path, model_folder, monkeypatch):
+def test_shared_answers_are_tokenized_and_encoded_once_and_score_alike(tmp_path, model_folder, monkeypatch):
+    monkeypatch.setattr("aptool.data.pools.UNIT_PAIRS", 151)  # a unit per pool
     texts = {f"a{n}": "river " * n + "kitchen engine" for n in range(1, 260)}
     write_answers(tmp_path / "answers.parquet", texts.items())
     shared = read_answers(tmp_path / "answers.parquet")
@@ -127,9 +128,15 @@ def test_shared_answers_are_tokenized_once_and_score_alike(tmp_path, model_folde
             candidates = [(answer, texts[answer] if has_texts else None) for answer in pool]
             groups.append([row(f"q{i}", "where is it", [*candidates, ("x", "river")])])
         write_pools(tmp_path / f"{name}.parquet", *groups)
+    monkeypatch.setattr("aptool.models.encoders.MAX_TABLE_BYTES", 0)  # states of a table are not cached
     together, alone = (model_system(load_model(model_folder)).open() for _ in range(2))
-    seen = []
-    encode = WordTokenizer.encode
+    seen, encoded = [], []
+    encode, encode_answers = WordTokenizer.encode, RankerScorer._encode_answers
+    monkeypatch.setattr(
+        RankerScorer,
+        "_encode_answers",
+        lambda self, batch: encoded.extend(batch.lengths) or encode_answers(self, batch),
+    )
     monkeypatch.setattr(
         WordTokenizer,
         "encode",
@@ -140,44 +147,15 @@ def test_shared_answers_are_tokenized_once_and_score_alike(tmp_path, model_folde
         list_units([tmp_path / "shared.parquet"]), list_units([tmp_path / "own.parquet"]), strict=True
     ):
         shared_texts = together.prepare(read_pools(shared_unit, shared))
-        answers_seen = len(seen)
+        scores = together.score(shared_texts)
+        answers_seen, answers_encoded = len(seen), len(encoded)
         unshared = alone.prepare(read_pools(unit))
-        del seen[answers_seen:]
-        np.testing.assert_allclose(together.score(shared_texts), alone.score(unshared), atol=1e-6)
+        np.testing.assert_allclose(scores, alone.score(unshared), atol=1e-6)
+        del seen[answers_seen:], encoded[answers_encoded:]
         assert together.truncated(shared_texts) == alone.truncated(unshared)
 
-    # 259 shared texts, the text in all three pools, and three times the question.
-    assert len(seen) == 259 + 1 + 3
-
-
-@pytest.mark.parametrize(("at_once", "encoded"), [(1000, 4), (0, 7)])
-def test_a_text_of_several_units_and_files_is_encoded_once(
-    tmp_path, model_folder, monkeypatch, at_once, encoded
-):
-    monkeypatch.setattr("aptool.data.pools.UNIT_PAIRS", 3)
-    # Without caching at first sight, each of the three texts is encoded for the first two units.
-    monkeypatch.setattr("aptool.scoring.encoded.BYTES_AT_ONCE", at_once)
-    monkeypatch.setattr("aptool.models.encoders.MAX_TABLE_BYTES", 0)  # states of a table are not cached
-    system = model_system(load_model(model_folder)).open()
-    texts = {"a1": "river", "a2": "kitchen engine", "a3": "the old bridge"}
-    groups = [
-        [row(f"q{n}", "where is it", [(f"{n}-{a}", text) for a, text in texts.items()])] for n in (1, 2)
-    ]
-    other = [row("q9", "where is it", [("x", "river"), ("y", "winter"), ("z", "the old bridge")])]
-    files = [write_pools(tmp_path / "one.parquet", *groups), write_pools(tmp_path / "two.parquet", other)]
-    answers = []
-    encode = RankerScorer._encode_answers
-    monkeypatch.setattr(
-        RankerScorer,
-        "_encode_answers",
-        lambda self, batch: answers.extend(batch.lengths) or encode(self, batch),
-    )
-
-    scores = [system.score(system.prepare(read_pools(unit))) for unit in list_units(files)]
-
-    assert len(answers) == encoded
-    assert scores[0].tobytes() == scores[1].tobytes()
-    assert scores[2][[0, 2]].tobytes() == scores[0][[0, 2]].tobytes()
+    # 259 shared texts, and in each of three units a question and an answer of its own.
+    assert (len(seen), len(encoded)) == (259 + 3 + 3, 259 + 3)
 
 
 def test_another_answers_file_with_the_same_rows_has_other_scores(tmp_path, model_folder):

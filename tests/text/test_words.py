@@ -16,6 +16,7 @@ import aptool as library
 from aptool.data.pools import list_units
 from aptool.errors import AptoolError, UsageError
 from aptool.models.model import load_model
+from aptool.scoring.systems import baseline
 from aptool.text.tokenizer import WordTokenizer
 from aptool.text.words import bigram_words, has_words, separate_bigrams, unicode_words, word_splitter
 
@@ -222,7 +223,7 @@ def test_function_of_an_import_path(aptool, tmp_path, monkeypatch):
     split = library.bm25_run(pools, words="shlex:split").to_dict()["q"]
 
     assert split["x"] == 0 < split["y"]
-    library.score(pools, "bm25", "one.run", words="shlex:split")
+    library.score(pools, baseline("bm25", words="shlex:split"), "one.run")
     assert library.Run.load("one.run").to_dict()["q"] == pytest.approx(split)
     assert library.bm25_run(pools).to_dict()["q"]["x"] > 0
 

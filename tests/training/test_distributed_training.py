@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from aptool.cluster.resources import Cluster, Resources
+from aptool.cluster.connection import Cluster, Resources
 from aptool.environment import versions_of
 from aptool.errors import AptoolError
 

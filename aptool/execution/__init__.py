@@ -1,1 +1,0 @@
-"""Scoring and training where a job runs: on a device of this machine, or on a Ray cluster."""
