@@ -8,12 +8,11 @@ import polars as pl
 from aptool.data.collection import Collection
 from aptool.data.frames import comparable
 from aptool.data.importing import PoolCounts, have_two_labels, log_warnings
-from aptool.data.other_layouts import trec_lines
 from aptool.data.parquet import open_parquet
 from aptool.data.pools import Answers, answers_beside, list_units, read_answers, read_pools
 from aptool.data.runs import is_folder, read_run
 from aptool.data.table_files import read_lines
-from aptool.data.trec import read_qrels, to_dicts
+from aptool.data.trec import read_qrels, to_dicts, trec_lines
 from aptool.data.writing import MANIFEST
 from aptool.errors import InputError, counted
 from aptool.inputs import unpacked_name

@@ -2,7 +2,7 @@
 
 A run line is ``qid Q0 docid rank score tag``, a qrels line ``qid 0 docid relevance``. Fields are separated by
 blanks and tabs; blank lines and lines that begin with ``#`` are skipped. The rank and the second field are
-ignored, as in trec_eval; ranks that contradict the scores are logged. `other_layouts` has further formats.
+ignored, as in trec_eval; ranks that contradict the scores are logged. Qrels may have the columns of BEIR.
 
 trec_eval reads the score ``abc`` and the relevance ``0.9`` as 0, and orders NaN arbitrarily. aptool raises an
 InputError with the line, also for an illegal id (``data.ids``). Polars parses valid files in one call;
@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 _BLANKS = b"\t\v\f\r"
 _AS_SPACES = bytes.maketrans(_BLANKS, b" " * len(_BLANKS))
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_BEIR_HEADER = re.compile(rb"\s*\S+[ \t]+\S+[ \t]+(?:score|relevance|label)\s*", re.IGNORECASE)
 # Level 1 is five times as fast as the default 6, and files are a seventh larger.
 _GZIP_LEVEL = 1
 _BLOCK = 1 << 20  # bytes per check
@@ -191,12 +192,10 @@ def packed(data: bytes | memoryview) -> bytes:
 
 
 def _read(path: PathOrUrl, line_format: _LineFormat) -> pl.DataFrame:
-    from aptool.data import other_layouts  # scoring reads no run
-
     with open_unpacked(path) as file, file_errors(path):
         data = _text(path, file.read())
     if line_format is _QRELS:
-        data = other_layouts.trec_lines(data)
+        data = trec_lines(data)
     frame = _parse_at_once(data, line_format)
     return _parse_line_by_line(path, data, line_format) if frame is None else frame
 
@@ -306,8 +305,6 @@ def _repeats(frame: pl.DataFrame) -> bool:
 
 def _parse_line_by_line(path: PathOrUrl, data: bytes, line_format: _LineFormat) -> pl.DataFrame:
     """Parse a file, or raise for its first invalid line."""
-    from aptool.data import other_layouts
-
     rows: list[tuple[object, ...]] = []
     first_lines: dict[tuple[str, str], int] = {}
     for number, fields in _fields_of_lines(path, data):
@@ -315,7 +312,7 @@ def _parse_line_by_line(path: PathOrUrl, data: bytes, line_format: _LineFormat) 
         least = len(line_format.columns)
         if not least <= len(fields) <= line_format.most:
             expected = f"{least} fields ({' '.join(line_format.columns)}), found {len(fields)}"
-            expected += other_layouts.hint(fields, is_run=line_format is _RUN)
+            expected += _hint(fields, is_run=line_format is _RUN)
             raise InputError(path, position=position, value=" ".join(fields), expected=expected)
         if len(fields) > least and _DECIMAL.fullmatch(fields[least - 1]):
             # The rank would be read as the score, and the score as the tag.
@@ -355,6 +352,29 @@ def _parse_line_by_line(path: PathOrUrl, data: bytes, line_format: _LineFormat) 
         name: line_format.kind if name == line_format.number else pl.String for name in line_format.output
     }
     return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def trec_lines(data: bytes) -> bytes:
+    """The lines of qrels; those of BEIR, with a header and without the second field, get that field."""
+    first, newline, rest = data.partition(b"\n")
+    if not _BEIR_HEADER.fullmatch(first):
+        return data
+    fields = (line.split() for line in rest.split(b"\n"))
+    # The header becomes a blank line, so that the numbers of the lines stay.
+    return newline + b"\n".join(b" ".join([*row[:1], b"0", *row[1:]]) if row else b"" for row in fields)
+
+
+def _hint(fields: list[str], *, is_run: bool) -> str:
+    """Name the known format of a line that has another one than expected; empty if the format is unknown."""
+    if is_run and _BEIR_HEADER.fullmatch(" ".join(fields).encode()):
+        return "; this looks like qrels of BEIR, for --qrels"
+    if is_run and len(fields) == 4 and fields[3].lstrip("+-").isdecimal():
+        return "; this looks like qrels, for --qrels"
+    if is_run and len(fields) == 3 and fields[2].isdecimal():
+        return "; this looks like a run of MS MARCO, without scores"
+    if not is_run and len(fields) == 6 and fields[1].upper() == "Q0":
+        return "; this looks like a run"
+    return ""
 
 
 def _fields_of_lines(path: PathOrUrl, data: bytes) -> Iterator[tuple[int, list[str]]]:

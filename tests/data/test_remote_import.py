@@ -132,11 +132,11 @@ def test_the_error_of_a_server_is_one_line(http_root, tmp_path):
         assert "\n" not in str(error.value)
 
 
-def test_an_unreachable_server_is_named(http_root, tmp_path):
-    with pytest.raises(InputError, match=r"127\.0\.0\.1:1/a\.tsv"):
-        import_table(tmp_path / "out", {"dev": "http://127.0.0.1:1/a.tsv"})
-
-
-def test_an_unknown_protocol_is_refused(tmp_path):
-    with pytest.raises(InputError, match="Protocol not known: ftpx"):
-        import_table(tmp_path / "out", {"dev": "ftpx://a.tsv"})
+def test_servers_and_protocols_that_do_not_answer_are_named(tmp_path):
+    pytest.importorskip("aiohttp", reason="fsspec reads http:// through aiohttp")
+    for path, message in (
+        ("http://127.0.0.1:1/a.tsv", r"127\.0\.0\.1:1/a\.tsv"),
+        ("ftpx://a.tsv", "Protocol not known: ftpx"),
+    ):
+        with pytest.raises(InputError, match=message):
+            import_table(tmp_path / "out", {"dev": path})
