@@ -109,20 +109,16 @@ def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     return {name: [row.get(name) for row in rows] for name in names}
 
 
-def read_frame(
-    name: str,
-    table: object,
-    columns: tuple[str, ...],
-    expected: str,
-    nested: Callable[[Mapping[Any, Any]], Iterator[tuple[Any, ...]]] | None = None,
-) -> pl.DataFrame:
+def read_frame(name: str, table: object, columns: tuple[str, ...]) -> pl.DataFrame:
     """Convert a table to a frame with these columns, keys of `NAMES`; drop other columns.
 
-    ``nested`` yields the rows of a dict ``{question id: ...}``, by default of ``{question id: {answer id:
-    number}}``. ``expected`` describes all valid tables.
+    A dict has the answers of each question: ``{question id: {answer id: number}}``, or of pools
+    ``{question id: (question, {answer id: answer})}``.
     """
+    form = f"{{answer id: {columns[-1]}}}"
+    form = f"a dict {{question id: {f'(question, {form})' if 'question' in columns else form}}}"
     if isinstance(table, Mapping):
-        rows = list(_nested_numbers(name, columns[-1], table) if nested is None else nested(table))
+        rows = list(_nested_rows(name, table, form, has_texts="question" in columns))
         values = dict(zip(columns, zip(*rows, strict=True), strict=True))
         names = {column: column for column in columns}
 
@@ -132,6 +128,7 @@ def read_frame(
 
         raw = RawTable(name, values, pair)
     else:
+        expected = f"{TABLE}, or {form}; {name.capitalize()}.load reads files"
         raw = RawTable(name, read_columns(name, table, expected))
         if not raw.height:
             raise InputError(name, **NO_ROW)
@@ -180,23 +177,27 @@ def check(
             )
 
 
-def nested_items(name: str, table: object, position: str | None, expected: str) -> Iterator[tuple[Any, Any]]:
-    """The items of a level of a nested dict."""
-    if not isinstance(table, Mapping):
-        raise InputError(name, position=position, value=table, expected=expected)
-    if not table:
-        raise InputError(name, position=position, value={}, expected="at least one entry")
-    yield from table.items()
+def _nested_rows(
+    name: str, table: Mapping[Any, Any], form: str, *, has_texts: bool
+) -> Iterator[tuple[object, ...]]:
+    """The rows of a dict of questions; with ``has_texts``, a question's value begins with its text."""
 
+    def items(level: object, position: str | None = None) -> Iterable[tuple[Any, Any]]:
+        if not isinstance(level, Mapping):
+            raise InputError(name, position=position, value=level, expected=form)
+        if not level:
+            raise InputError(name, position=position, value={}, expected="at least one entry")
+        return level.items()
 
-def _nested_numbers(
-    name: str, column: str, table: Mapping[Any, Any]
-) -> Iterator[tuple[object, object, object]]:
-    """The rows of a dict ``{question id: {answer id: number}}``."""
-    form = f"a dict {{question id: {{answer id: {column}}}}}"
-    for question, answers in nested_items(name, table, None, form):
-        for answer, value in nested_items(name, answers, f"question {shortened(question)}", form):
-            yield question, answer, value
+    for question, value in items(table):
+        position = f"question {shortened(question)}"
+        text: tuple[object, ...] = ()
+        if has_texts:
+            if not isinstance(value, tuple | list) or len(value) != 2:
+                raise InputError(name, position=position, value=value, expected=form)
+            text, value = (value[0],), value[1]
+        for answer, last in items(value, position):
+            yield (question, *text, answer, last)
 
 
 def convert(raw: RawTable, names: Mapping[str, str], nullable: Iterable[str] = ()) -> pl.DataFrame:

@@ -22,7 +22,7 @@ from typing_extensions import override
 
 from aptool.arguments import PathLike, check_path, check_paths, is_path
 from aptool.data import ids
-from aptool.data.frames import TABLE, Table, is_table, nested_items, read_frame
+from aptool.data.frames import Table, is_table, read_frame
 from aptool.data.parquet import (
     Column,
     ParquetReader,
@@ -35,7 +35,7 @@ from aptool.data.parquet import (
     to_numpy,
 )
 from aptool.data.schemas import arrow_schema, load_schema
-from aptool.errors import InputError, UsageError, counted, shortened
+from aptool.errors import InputError, UsageError, counted
 from aptool.files import expand, open_input, sha256_of, stat, version_of
 from aptool.outputs import check_apart, check_output, output_file
 from aptool.paths import Location, PathOrUrl, location
@@ -60,8 +60,6 @@ _BATCH_PAIRS = 1 << 15
 _FILES = 32  # files whose footers are read at the same time
 
 _COLUMNS = ("question_id", "question", "answer_id", "answer")
-_NESTED = "a dict {question id: (question, {answer id: answer})}"
-_TABLE = f"{TABLE}, or {_NESTED}; Pools.load reads files"
 
 
 class Unit(NamedTuple):
@@ -443,7 +441,7 @@ class Pools(Tabular):
 
     def __init__(self, candidates: Table) -> None:
         self._files: PoolFiles | None = None
-        self._frame: pl.DataFrame | None = read_frame("pools", candidates, _COLUMNS, _TABLE, _rows)
+        self._frame: pl.DataFrame | None = read_frame("pools", candidates, _COLUMNS)
 
     @classmethod
     def load(cls, path: PathLike | Iterable[PathLike], *, answers: PathLike | None = None) -> "Pools":
@@ -581,13 +579,3 @@ def as_pools(pools: Any, answers: PathLike | None = None) -> Pools:
     if answers is not None:
         raise UsageError("answers: expected None with Pools; pass the file to Pools.load")
     return pools
-
-
-def _rows(pools: Mapping[Any, Any]) -> Iterator[tuple[object, object, object, object]]:
-    """The rows of a nested dict: question_id, question, answer_id, answer."""
-    for question_id, pool in nested_items("pools", pools, None, _NESTED):
-        position = f"question {shortened(question_id)}"
-        if not isinstance(pool, tuple | list) or len(pool) != 2:
-            raise InputError("pools", position=position, value=pool, expected=_NESTED)
-        for answer_id, answer in nested_items("pools", pool[1], position, "a dict {answer id: answer}"):
-            yield question_id, pool[0], answer_id, answer

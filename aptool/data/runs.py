@@ -25,7 +25,7 @@ import polars as pl
 from typing_extensions import override
 
 from aptool.arguments import PathLike, check_path, check_text, is_path
-from aptool.data.frames import TABLE, Table, read_frame
+from aptool.data.frames import Table, read_frame
 from aptool.data.ids import is_answer_id
 from aptool.data.trec import (
     check_rows,
@@ -223,9 +223,7 @@ def _join_tables(parts: Sequence[Location], file: Path) -> None:
 
 
 _RUN_COLUMNS = ("question_id", "answer_id", "score")
-_RUN = f"{TABLE}, or a dict {{question id: {{answer id: score}}}}; Run.load reads files"
 _QRELS_COLUMNS = ("question_id", "answer_id", "relevance")
-_QRELS = f"{TABLE}, or a dict {{question id: {{answer id: relevance}}}}; Qrels.load reads files"
 
 
 class Run(Tabular):
@@ -257,7 +255,7 @@ class Run(Tabular):
     path: str | None = None
 
     def __init__(self, scores: Table, tag: str = "run") -> None:
-        self.frame = read_frame("run", scores, _RUN_COLUMNS, _RUN)
+        self.frame = read_frame("run", scores, _RUN_COLUMNS)
         self.tag = check_text("tag", tag)
 
     @classmethod
@@ -371,7 +369,7 @@ class Qrels(Tabular):
     path: str | None = None
 
     def __init__(self, judgements: Table) -> None:
-        self.frame = read_frame("qrels", judgements, _QRELS_COLUMNS, _QRELS)
+        self.frame = read_frame("qrels", judgements, _QRELS_COLUMNS)
 
     @classmethod
     def load(cls, path: PathLike) -> "Qrels":

@@ -52,7 +52,7 @@ def import_table(
     unknown = [part for part in columns or {} if part not in _PARTS]
     if unknown:
         raise UsageError(f"columns: {unknown[0]!r}: expected one of {', '.join(_PARTS)}")
-    given = {**dict(zip(_PARTS[:3], _PARTS, strict=False)), **(columns or {})}
+    given = {"question": "question", "answer": "answer", "label": "label", **(columns or {})}
     names = {part: given[part] for part in _PARTS if given.get(part) is not None}
     check_text_format(separator, encoding)
     shares = _shares(split_ratio)

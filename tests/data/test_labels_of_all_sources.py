@@ -92,11 +92,3 @@ def test_ids_that_are_floats_are_refused_with_the_way_out(tmp_path, frame):
     rows = frame([{**row, "qid": 7.0} for row in rows_with([1, 0, 2])])
     with pytest.raises(InputError, match=r"column 'qid': 7.0: .*convert the column to integers or texts.* 7"):
         aptool.Collection.from_rows({"dev": rows}, tmp_path / "out", columns={"question_id": "qid"})
-
-
-@pytest.mark.parametrize("table", [pl.DataFrame, pl.LazyFrame, pd.DataFrame, pa.Table.from_pylist, list])
-def test_a_dict_of_tables_has_the_tables_of_splits(tmp_path, table):
-    rows = rows_with([1, 0, 2])
-    collection = aptool.Collection.from_rows({"dev": table(rows), "test": table(rows)}, tmp_path / "out")
-    assert collection.splits == ["dev", "test"]
-    assert labels_of(tmp_path / "out", "dev") == EXPECTED

@@ -1,6 +1,5 @@
 """`Collection.from_rows` with paths, dicts and data frames."""
 
-import json
 import os
 import subprocess
 import sys
@@ -24,38 +23,16 @@ QRELS = {"train-Q0": {"train-Q0-0": 1, "train-Q0-1": 0}, "train-Q1": {"train-Q1-
 
 
 def write_csv(path):
-    path.write_text(
-        "question,answer,label\n" + "".join(",".join(map(str, row.values())) + "\n" for row in ROWS)
-    )
+    path.write_text("question,answer,label\nwho?,me,1\nwho?,you,0\nwhy?,so,0\n")
     return path
-
-
-def write_json(path):
-    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    return path
-
-
-def write_parquet(path):
-    pl.DataFrame(ROWS).write_parquet(path)
-    return path
-
-
-def pandas_frame(path):
-    return pytest.importorskip("pandas").DataFrame(ROWS)
 
 
 @pytest.mark.parametrize(
     "make",
     [
         lambda folder: ROWS,
-        lambda folder: iter(ROWS),
-        lambda folder: pl.DataFrame(ROWS),
-        lambda folder: pl.LazyFrame(ROWS),
-        pandas_frame,
         lambda folder: write_csv(folder / "a.csv"),
         lambda folder: str(write_csv(folder / "a.csv")),
-        lambda folder: write_json(folder / "a.json"),
-        lambda folder: write_parquet(folder / "a.parquet"),
         lambda folder: {"train": ROWS},
     ],
 )
@@ -123,8 +100,6 @@ def test_missing_values_of_a_frame_are_empty_candidates(tmp_path):
             "columns: 'id': expected one of question, answer, label, question_id",
         ),
         (ROWS, {"questions": "some"}, "questions policy 'some'"),
-        (ROWS, {"separator": "::"}, "--separator '::': expected one character other than a quotation mark"),
-        (ROWS, {"encoding": "no"}, "--encoding 'no': expected a text encoding of Python"),
         (ROWS, {"unlabelled": "test"}, "--unlabelled 'test': expected refuse or drop"),
     ],
 )
@@ -133,13 +108,6 @@ def test_error_is_one_line(tmp_path, rows, options, message):
         aptool.Collection.from_rows(rows, tmp_path / "out", **options)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "out").exists()
-
-
-def test_a_folder_of_another_kind_is_not_replaced(tmp_path):
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(aptool.AptoolError, match="it exists; expected another path"):
-        aptool.Collection.from_rows(ROWS, tmp_path)
-    assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
 def test_a_temporary_folder_lives_until_python_exits():

@@ -218,15 +218,6 @@ def test_every_form_of_a_table_gives_the_same(form):
     assert bm25_run(make(texts)).to_dict().keys() == {"1", "2"}
 
 
-def test_a_frame_is_scored_as_its_pools(tmp_path):
-    frame = Pools(POOLS).to_pandas()
-
-    scored = score(frame, "bm25", tmp_path / "x.run")
-
-    assert scored.pairs == 4
-    assert Run.load(tmp_path / "x.run").to_dict() == bm25_run(Pools(POOLS)).to_dict()
-
-
 def test_a_frame_in_the_place_of_a_path_is_named_by_its_type(tmp_path):
     frame = pd.DataFrame({"question": ["who?"], "answer": ["me"], "label": [1]})
 
@@ -316,15 +307,6 @@ def test_wrong_paths_are_named(kind, tmp_path):
     for path in (None, 7, "", "a\0b", b"x.run"):
         with pytest.raises(AptoolError, match="expected a"):
             kind.load(path)
-
-
-def test_a_tag_is_one_word(tmp_path):
-    run = Run(SCORES)
-
-    for tag in ("two words", "", 7):
-        with pytest.raises(AptoolError, match="tag"):
-            run.save(tmp_path / "x.run", tag=tag)
-    assert not (tmp_path / "x.run").exists()
 
 
 def test_pools_do_not_overwrite_the_file_that_they_are_read_from(tmp_path):
