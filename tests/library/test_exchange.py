@@ -1,4 +1,4 @@
-"""Runs and qrels in the formats of ir_measures, ranx and trectools."""
+"""Runs and qrels in the formats of ir_measures and trectools."""
 
 import pandas as pd
 import pytest
@@ -33,13 +33,6 @@ def test_files_survive_a_round_trip_through_ir_measures(tmp_path):
 
     assert run.to_dict() == RUN.to_dict()
     assert qrels.to_dict() == QRELS.to_dict()
-
-
-def test_a_json_file_of_ranx_is_a_run(tmp_path):
-    # The layout that ranx documents: query -> document -> score.
-    (tmp_path / "run.json").write_text('{"q1": {"a": 0.5, "b": 0.5, "c": 0.25}, "q2": {"c": -1.5}}')
-
-    assert aptool.Run.load(tmp_path / "run.json").to_dict() == RUN.to_dict()
 
 
 def test_trectools_reads_the_run_file(tmp_path):
