@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aptool import paths
 from aptool.errors import InputError
 from aptool.files import stat
 from aptool.paths import (
@@ -67,6 +68,8 @@ def check_output_folder(path: PathOrUrl, *, overwrite: bool = False) -> None:
 
 def _check_parent(path: PathOrUrl, final: Path) -> None:
     """Raise unless a file can be created in the first folder above ``final`` that exists."""
+    if str(path).startswith("hf:/"):
+        raise InputError(str(path), expected=paths.EXPECTED)
     with file_errors(path, "a writable folder"):
         folder = next(folder for folder in final.parents if folder.exists())
         missing = final.relative_to(folder).parts
@@ -177,10 +180,10 @@ def write_object(target: Url, data: "bytes | pa.Buffer") -> None:
             sink.write(data)
 
 
-def delete(paths: Iterable[PathOrUrl]) -> None:
+def delete(files: Iterable[PathOrUrl]) -> None:
     """Remove files, if they exist."""
     with ThreadPoolExecutor(_REQUESTS) as pool:
-        list(pool.map(lambda path: location(path).unlink(missing_ok=True), paths))
+        list(pool.map(lambda path: location(path).unlink(missing_ok=True), files))
 
 
 @contextmanager

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+")
 
 _STORES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "abfss": "az"}
-_EXPECTED = "a path, or a URL of S3, Google Cloud Storage or Azure"
+EXPECTED = "a path, or a URL of S3, Google Cloud Storage or Azure"
 _ATTEMPTS, _SECONDS = 10, 30.0  # of a request
 _BUFFER_BYTES = 4 << 20  # of a stream
 
@@ -134,7 +134,7 @@ class Url:
     def __post_init__(self) -> None:
         match = _URL.match(self._url)
         if match is None or match[1].lower() not in _STORES:
-            raise InputError(self._url, expected=_EXPECTED)
+            raise InputError(self._url, expected=EXPECTED)
         object.__setattr__(self, "_url", f"{match[1]}://{self._url[match.end() :].rstrip('/')}")
 
     def __str__(self) -> str:
@@ -241,8 +241,6 @@ def output_location(path: PathOrUrl) -> Location:
     output = location(path)
     if isinstance(output, Url):
         return output
-    if _URL.match(str(path)):
-        raise InputError(str(path), expected=_EXPECTED)
     try:
         final = output.resolve()
         str(final).encode("utf-8")

