@@ -1,7 +1,6 @@
 """`aptool score --model bm25` and `--model random`: untrained systems by name."""
 
 import gzip
-import json
 import shutil
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from tiny import row, write_pools
 
 import aptool as library
 from aptool.scoring import run as scoring
-from aptool.scoring.systems import BASELINES
 
 QUESTIONS = {
     "q1": ("Where is the river?", {"a1": "The river is north.", "a2": "A bridge.", "a3": "river river"}),
@@ -124,14 +122,6 @@ def test_settings_of_a_model_are_ignored_with_one_line(aptool, folder):
 
     assert finished.code == 0
     assert finished.err == ["bm25 needs no model: device, precision, tokens_per_batch ignored"]
-
-
-def test_matrix_schema_has_the_same_baselines():
-    from aptool.data.schemas import load_schema
-
-    schema = json.dumps(load_schema("matrix"))
-
-    assert f'"baseline": {{"enum": {json.dumps(sorted(BASELINES, reverse=True))}}}' in schema
 
 
 @pytest.mark.parametrize("output", ["bm25.parquet", "bm25/", "bm25.parquet/"])
