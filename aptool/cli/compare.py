@@ -120,9 +120,14 @@ def compare(
         return
     deltas = _largest_deltas(read, tables, judgements.frame, names[0], top, texts) if top else []
     if form == "json":
+        import polars as pl
+        import polars.selectors as cs
+
+        finite = pl.when(cs.float().is_finite()).then(cs.float()).name.keep()
+        rows = compared.to_polars().with_columns(finite).to_dicts()
         settings = {"qrels": qrels, "confidence": confidence}
         settings |= {"runs": dict(zip(shown, paths, strict=True)), "baseline": baseline.tag}
-        document = {**settings, "comparisons": _finite(compared.to_polars()), "deltas": deltas}
+        document = {**settings, "comparisons": rows, "deltas": deltas}
         click.echo(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
         return
     _print_comparisons(baseline.tag, compared, confidence)
@@ -132,10 +137,18 @@ def compare(
 
 def _report_candidates(runs: Sequence[Run], questions: pl.DataFrame) -> None:
     """Log the evaluated questions for which a run ranks other candidates than the first run."""
-    from aptool.evaluation.compare import differing_candidates
+    import polars as pl
 
-    for run in runs[1:]:
-        differing = differing_candidates(runs[0].frame, run.frame, questions)
+    keys = ["question_id", "answer_id"]
+    baseline, *systems = (
+        run.frame.join(questions, on="question_id", how="semi").select(keys) for run in runs
+    )
+    for run, candidates in zip(runs[1:], systems, strict=True):
+        both = [
+            candidates.join(baseline, on=keys, how="anti"),
+            baseline.join(candidates, on=keys, how="anti"),
+        ]
+        differing = pl.concat(both)["question_id"].unique().sort().to_list()
         if differing:
             count, examples = counted(len(differing), "question"), first_few(differing)
             logger.info(f"{run.tag}: ranks different candidates than {runs[0].tag} for {count} ({examples})")
@@ -200,14 +213,6 @@ def _with_texts(described: Sequence[pl.DataFrame], pools: Pools | None) -> list[
         ]
         for frame in described
     ]
-
-
-def _finite(comparisons: pl.DataFrame) -> Rows:
-    """The rows for JSON: values that are not finite become null."""
-    import polars as pl
-    import polars.selectors as cs
-
-    return comparisons.with_columns(pl.when(cs.float().is_finite()).then(cs.float()).name.keep()).to_dicts()
 
 
 def _print_comparisons(baseline: str, comparisons: Sequence[Comparison], confidence: float) -> None:

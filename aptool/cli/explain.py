@@ -20,8 +20,6 @@ from aptool.cli.tables import print_table
 from aptool.errors import UsageError, counted, printable
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from aptool.models.explain import Explanation, TextWeights
     from aptool.models.model import LoadedModel
     from aptool.paths import Location
@@ -158,16 +156,13 @@ def _print(explanation: Explanation, model: LoadedModel) -> None:
             context = f"  in “{around}”" if text.window.left is not None and around != shown else ""
             click.echo(f"  {text.weights[word]:.4f}  {shown}{context}")
     if explanation.alignment is not None:
-        _print_alignment(explanation, explanation.alignment)
-
-
-def _print_alignment(explanation: Explanation, alignment: np.ndarray) -> None:
-    click.echo()
-    measure = "the cosine" if explanation.kind == "matches" else "G"
-    click.echo(f"best aligned answer word of each question word, with {measure} of the two:")
-    aligned = zip(explanation.question.words, alignment, explanation.best_aligned, strict=False)
-    rows = [[f"{row[best]:+.4f}", word, explanation.answer.words[best]] for word, row, best in aligned]
-    print_table(rows, left=3)
+        measure = "the cosine" if explanation.kind == "matches" else "G"
+        click.echo(f"\nbest aligned answer word of each question word, with {measure} of the two:")
+        answer = explanation.answer.words
+        aligned = zip(
+            explanation.question.words, explanation.alignment, explanation.best_aligned, strict=False
+        )
+        print_table([[f"{row[best]:+.4f}", word, answer[best]] for word, row, best in aligned], left=3)
 
 
 def visible(text: str) -> str:

@@ -75,23 +75,15 @@ def report_gaps(evaluations: Mapping[str, Evaluation]) -> None:
     runs_of: dict[str, list[str]] = {}
     for run, evaluation in evaluations.items():
         missing, extra, unjudged = evaluation.missing, evaluation.extra, evaluation.unjudged
-        questions = evaluation.per_question.height
-        pairs = [" ".join(pair) for pair in unjudged.head(MOST_EXAMPLES).iter_rows()]
-        for gap, total, examples in (
-            (
-                f"questions missing from the run, counted as 0: {len(missing)} of {questions}",
-                len(missing),
-                missing,
-            ),
-            (f"questions not in the qrels, left out: {len(extra)}", len(extra), extra),
-            (
-                f"candidates not judged or judged below 0, counted as not relevant: {unjudged.height}",
-                unjudged.height,
-                pairs,
-            ),
+        of_questions = f"{len(missing)} of {evaluation.per_question.height}"
+        pairs = [" ".join(pair) for pair in unjudged.head(MOST_EXAMPLES + 1).iter_rows()]
+        for gap, examples in (
+            (f"questions missing from the run, counted as 0: {of_questions}", missing),
+            (f"questions not in the qrels, left out: {len(extra)}", extra),
+            (f"candidates not judged or judged below 0, counted as not relevant: {unjudged.height}", pairs),
         ):
-            if total:
-                runs_of.setdefault(f"{gap} ({first_few(examples, total)})", []).append(run)
+            if examples:
+                runs_of.setdefault(f"{gap} ({first_few(examples)})", []).append(run)
     for gap, runs in runs_of.items():
         logger.info(f"{first_few(runs)}: {gap}")
 

@@ -127,8 +127,9 @@ def compare(
     if not LOWEST_CONFIDENCE <= confidence <= HIGHEST_CONFIDENCE:
         expected = f"a number from {LOWEST_CONFIDENCE} to {HIGHEST_CONFIDENCE}"
         raise UsageError(f"confidence {confidence}: expected {expected}")
-    is_list = isinstance(systems, Sequence) and not isinstance(systems, str)
-    given: Sequence[Any] = systems if isinstance(systems, Sequence) and is_list else [systems]
+    given: list[Any] = [systems]
+    if isinstance(systems, Sequence) and not isinstance(systems, str):
+        given = list(systems)
     if not given:
         raise UsageError("systems: none given; expected at least one run")
     runs = [as_run(run) for run in (baseline, *given)]
@@ -221,19 +222,7 @@ def _paired_frame(baseline: pl.DataFrame, system: pl.DataFrame, measures: Sequen
     """question_id, the baseline's measures, and the system's with ``_after`` added to their names."""
     columns = ["question_id", *measures]
     before, after = baseline.select(columns), system.select(columns)
-    both = before.join(after, on="question_id", how="inner", suffix="_after", maintain_order="left")
-    if not both.height == before.height == after.height:
-        raise ValueError(f"{before.height} and {after.height} questions, {both.height} of them in both")
-    return both
-
-
-def differing_candidates(before: pl.DataFrame, after: pl.DataFrame, qrels: pl.DataFrame) -> list[str]:
-    """The questions of the qrels for which two runs rank different candidates, sorted."""
-    differing = pl.concat(
-        run.select(_KEYS).join(other, on=_KEYS, how="anti")
-        for run, other in ((before, after), (after, before))
-    )
-    return differing.join(qrels, on="question_id", how="semi")["question_id"].unique().sort().to_list()
+    return before.join(after, on="question_id", how="inner", suffix="_after", maintain_order="left")
 
 
 def question_deltas(baseline: pl.DataFrame, system: pl.DataFrame, measure: str) -> pl.DataFrame:

@@ -92,7 +92,10 @@ def evaluate_frames(
     """
     parsed = parse_measures(measures)
     judgements = _judgements(qrels, qrels_name)
-    _check_levels(qrels, [measure.level for measure in parsed], qrels_name)
+    level, highest = max(measure.level for measure in parsed), qrels["relevance"].max()
+    if level > 1 and isinstance(highest, int) and level > highest:
+        expected = f"a relevance level of at most {highest}, the highest relevance in it"
+        raise InputError(qrels_name, column="relevance", problem=f"none from {level} on", expected=expected)
     ranks = pl.col("score").cast(pl.Float64).rank("dense").over("question_id").cast(pl.Float64)
     rankings = to_dicts(run.with_columns(score=ranks).sort("question_id"), "score")
     common = [question for question in judgements if question in rankings]
@@ -138,15 +141,6 @@ def _judgements(qrels: pl.DataFrame, qrels_name: str) -> dict[str, dict[str, int
         )
     relevance = pl.col("relevance").cast(pl.Int64).clip(lower_bound=-1)
     return to_dicts(qrels.with_columns(relevance).sort("question_id"), "relevance")
-
-
-def _check_levels(qrels: pl.DataFrame, levels: Iterable[int], qrels_name: str) -> None:
-    """Raise if a level is above every relevance: every measure would be 0."""
-    level = max(levels)
-    highest = qrels["relevance"].max()
-    if level > 1 and isinstance(highest, int) and level > highest:
-        expected = f"a relevance level of at most {highest}, the highest relevance in it"
-        raise InputError(qrels_name, column="relevance", problem=f"none from {level} on", expected=expected)
 
 
 def _columns(

@@ -169,23 +169,6 @@ def test_questions_with_the_largest_differences_are_shown_with_their_texts(aptoo
     ]
 
 
-def test_texts_are_read_from_pools_and_shared_answers(aptool, folder):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    (folder / "c").mkdir()
-    pools = [row(f"q{number}", f"question {number}", [("a", None), ("b", None)]) for number in range(1, 5)]
-    write_pools(folder / "c" / "test.pools.parquet", pools[:2], pools[2:])
-    shared = pa.table({"answer_id": ["a", "b"], "text": ["shared relevant", "shared other"]})
-    pq.write_table(shared, folder / "c" / "answers.parquet")
-
-    _, out, _ = aptool("compare", "dev.old.run", "dev.new.run", "--pools", "c", "--top", 1)
-
-    assert "  q1  0.5000 → 1.0000  question 1" in out
-    assert "      relevant, rank 2 → 1: a  shared relevant" in out
-    assert "      first in new: b  shared other" in out
-
-
 def test_runs_that_miss_questions(aptool, folder):
     (folder / "dev.qrels").write_text(QRELS + "q5 0 a 1\n")
 

@@ -1,7 +1,5 @@
 """``aptool data``: printed counts and policies, and files that the commands do not overwrite."""
 
-import json
-
 import pytest
 from click.testing import CliRunner
 from recorded import recorded
@@ -93,18 +91,6 @@ def test_import_without_a_remaining_question_names_the_input(tmp_path, wikiqa):
         run("import", "wikiqa", wikiqa, "--output", tmp_path / "out", "--questions", "answerable")
     expected = "2 questions; expected at least one question that is answerable"
     assert str(error.value) == f"{tmp_path}/a.tsv: {expected}"
-
-
-def test_own_table(tmp_path):
-    (tmp_path / "a.csv").write_text("q;a;l\nwho?;me;1\nwho?;you;0\n", encoding="utf-8")
-    options = ["--question", "q", "--answer", "a", "--label", "l", "--separator", ";"]
-    result = run("import", "table", f"dev={tmp_path}/a.csv", "--output", tmp_path / "my data", *options)
-    assert result.exit_code == 0
-    assert result.stdout.splitlines()[1].split() == ["dev", "1", "2", "1", "1", "2"]
-    assert "questions with the same text are one question" in "\n".join(result.messages)
-    manifest = json.loads((tmp_path / "my data/collection.json").read_text(encoding="utf-8"))
-    assert manifest["name"] == "my-data"
-    assert manifest["splits"] == {"dev": {"questions": 1, "candidates": 2, "positives": 1}}
 
 
 def test_trecqa_logs_its_variant(tmp_path):

@@ -1,7 +1,6 @@
 """`aptool score --model bm25` and `--model random`: untrained systems by name."""
 
 import gzip
-import json
 import shutil
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from tiny import row, write_pools
 
 import aptool as library
 from aptool.scoring import run as scoring
-from aptool.scoring.systems import BASELINES
 
 QUESTIONS = {
     "q1": ("Where is the river?", {"a1": "The river is north.", "a2": "A bridge.", "a3": "river river"}),
@@ -115,14 +113,6 @@ def test_path_with_a_slash_is_a_model_folder(aptool, folder, model_folder):
     assert by_name.err == ["bm25: the untrained system; for the model folder write ./bm25"]
     tags = {name: (folder / f"{name}.run").read_text().split()[5] for name in ("name", "path")}
     assert tags == {"name": "bm25", "path": "ap-cnn"}
-
-
-def test_matrix_schema_has_the_same_baselines():
-    from aptool.data.schemas import load_schema
-
-    schema = json.dumps(load_schema("matrix"))
-
-    assert f'"baseline": {{"enum": {json.dumps(sorted(BASELINES, reverse=True))}}}' in schema
 
 
 @pytest.mark.parametrize("output", ["bm25.parquet", "bm25/", "bm25.parquet/"])

@@ -129,23 +129,6 @@ def test_runs_with_different_questions_are_not_compared():
         library.compare(RUN, {"q1": {"a": 1.0}}, QRELS)
 
 
-def test_errors_name_the_file_of_a_run(tmp_path):
-    Run({"q9": {"x": 1.0}}).save(tmp_path / "other.run")
-    Qrels(QRELS).save(tmp_path / "dev.qrels")
-
-    with pytest.raises(AptoolError, match=r"other\.run: 'q9': expected .* question of .*dev\.qrels"):
-        library.evaluate(tmp_path / "dev.qrels", tmp_path / "other.run")
-
-
-def test_fused_scores_equal_values_computed_by_hand(tmp_path):
-    fused = library.fuse([Run(RUN), BETTER], k=60)
-
-    assert fused.to_dict()["q1"] == pytest.approx({"b": 1 / 61 + 1 / 62, "a": 1 / 61 + 1 / 62})
-    assert fused.to_dict()["q9"] == pytest.approx({"x": 1 / 61})
-    fused.save(tmp_path / "fused.run")
-    assert Run.load(tmp_path / "fused.run").tag == "fused"
-
-
 @pytest.mark.parametrize(
     ("runs", "k", "message"),
     [
