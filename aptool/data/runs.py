@@ -80,13 +80,8 @@ def sidecar_path(path: PathOrUrl) -> Location:
 
 def read_sidecar(path: PathOrUrl) -> dict[str, Any] | None:
     """The sidecar of a run; None if there is no such file, or another program wrote it."""
-    return parse_sidecar(sidecar_path(path))
-
-
-def parse_sidecar(file: Location) -> dict[str, Any] | None:
-    """The content of a sidecar; None if there is no such file, or another program wrote it."""
     with contextlib.suppress(AptoolError, OSError, ValueError):
-        document = json.loads(file.read_bytes())
+        document = json.loads(sidecar_path(path).read_bytes())
         if isinstance(document, dict) and {"key", "tag"} <= set(document):
             return document if "aptool" in document.get("versions", ()) else None
     return None

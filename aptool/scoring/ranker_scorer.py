@@ -155,7 +155,7 @@ class RankerScorer:
         pair_question: np.ndarray,
         pair_answer: np.ndarray,
         cache_keys: np.ndarray | None = None,
-        progress: Callable[[int], None] = lambda pairs: None,
+        progress: Callable[[int], object] = lambda pairs: None,
     ) -> np.ndarray:
         """Score pairs; peak memory grows by a few bytes per pair, not with the number of answers.
 

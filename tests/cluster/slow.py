@@ -27,18 +27,14 @@ class SlowScorer(RandomScorer):
     """The scores of ``RandomScores``; its behaviour depends on files in the folder ``notes``.
 
     ``trouble`` has a question id and the fault of a process that scores it: ``exit``, ``memory`` or ``limit``
-    (PyTorch exceeds a limit of the address space); ``open exit`` ends workers that open the system. While
-    ``hold`` exists, no unit ends. ``stuck`` has a question id: while the file exists, the first process that
-    scores the question does not end.
+    (PyTorch exceeds a limit of the address space). While ``hold`` exists, no unit ends. ``stuck`` has a
+    question id: while the file exists, the first process that scores the question does not end.
     """
 
     def __init__(self, system):
         super().__init__(system)
         self._notes = Path(system.notes)
         self._seconds = system.seconds
-        trouble = self._notes / "trouble"
-        if trouble.exists() and trouble.read_text() == "open exit" and is_worker():
-            os._exit(1)
 
     def score(self, inputs, progress):
         questions = inputs.question_ids.to_pylist()
@@ -68,13 +64,6 @@ class SlowScorer(RandomScorer):
                 return
             while stuck.exists():
                 time.sleep(0.02)
-
-
-def is_worker():
-    """Whether this process is a worker of a cluster, not the driver."""
-    import ray
-
-    return ray.get_runtime_context().worker.mode == ray.WORKER_MODE
 
 
 def run_out_of_memory():

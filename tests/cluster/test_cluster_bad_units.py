@@ -39,19 +39,6 @@ def test_unit_that_kills_its_workers_ends_the_run(cluster, scene):
     assert_resumes(cluster, scene)
 
 
-def test_worker_that_always_dies_when_it_opens_the_system_ends_the_run(cluster, scene):
-    make_trouble(scene, "open", "exit")
-
-    with pytest.raises(AptoolError, match="The actor died unexpectedly") as error:
-        scene.score(cluster, workers=1)
-
-    assert "\n" not in str(error.value)
-    assert scored(scene.notes) == []
-    (scene.notes / "trouble").unlink()
-    scene.score(cluster)
-    scene.assert_complete()
-
-
 @pytest.mark.parametrize("fault", ["memory", "limit"])
 def test_unit_without_enough_memory_is_named(cluster, scene, fault):
     make_trouble(scene, "test-q6", fault)

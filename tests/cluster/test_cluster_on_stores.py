@@ -24,22 +24,6 @@ def bucket_url(object_server, collection_folder):
     return url
 
 
-def test_train(run, bucket_url, collection_folder, address, tmp_path):
-    settings = [word for option in options("qa-cnn", "training.epochs=1") for word in ("--set", option)]
-    words = ["--preset", "qa-cnn", "--seed", "1", *settings, "--cluster", address, "--workers", "2"]
-    on_store = run("-m", "aptool", "train", f"{bucket_url}/c", "--output", f"{bucket_url}/m", *words)
-    on_disk = run("-m", "aptool", "train", collection_folder, "--output", "m", *words)
-
-    assert on_store.code == 0, on_store.err
-    assert on_disk.code == 0, on_disk.err
-    with opened_folder(f"{bucket_url}/m") as folder:
-        for name in ("model.safetensors", "tokenizer.json", "README.md"):
-            assert (folder / name).read_bytes() == (tmp_path / "m" / name).read_bytes()
-    assert names(f"{bucket_url}/m.training") == []
-    again = run("-m", "aptool", "train", f"{bucket_url}/c", "--output", f"{bucket_url}/m", *words)
-    assert any("up to date" in line for line in again.err)
-
-
 def test_train_from_vectors_and_a_model_on_a_store(run, bucket_url, collection_folder, address, tmp_path):
     """One worker of a cluster trains what one process trains from files on a disk."""
     words = [word for pool in labelled_pools("train", 12) for word in pool.question.split()]

@@ -3,10 +3,8 @@
 import signal
 
 import pytest
-from scene import UNITS, sha256, wait_for
+from scene import UNITS, sha256
 from slow import scored
-
-from aptool.errors import InputError
 
 # The point where the driver is killed, and the number of complete parts for the next driver.
 PHASES = {
@@ -36,17 +34,3 @@ def test_scoring_resumes_after_a_killed_driver(address, cluster, anywhere, drive
     assert result.resumed in PHASES[phase]
     anywhere.assert_complete()
     assert len(set(scored(anywhere.notes))) >= (0 if phase == "beginning" else UNITS)
-
-
-def test_second_driver_is_refused(address, cluster, scene, driver):
-    """The second driver ends with an error of one line, and changes nothing."""
-    first = driver(**scene.arguments(address, seconds=0.5, workers=1))
-    wait_for(lambda: len(scored(scene.notes)) >= 2)
-
-    with pytest.raises(InputError, match=f"being written by process {first.pid} on .*; expected one command"):
-        scene.score(cluster, workers=1)
-
-    output, _ = first.communicate(timeout=600)
-    assert first.returncode == 0, output
-    scene.assert_complete()
-    assert len(scored(scene.notes)) == UNITS

@@ -75,37 +75,6 @@ def test_one_worker_trains_the_same_model_to_the_byte(cluster, collection_folder
     assert same(tmp_path / "model", alone)
 
 
-def test_a_second_training_to_one_output_is_refused(
-    run, address, surroundings, collection_folder, together, tmp_path
-):
-    settings = [part for option in options("ap-cnn", *OPTIONS) for part in ("--set", option)]
-    arguments = ["train", collection_folder, "--output", "model", "--seed", SEED, *settings]
-    arguments += ["--cluster", address, "--workers", 2]
-    # A driver with slow workers, which is not killed in the four epochs.
-    program = [Path(__file__).with_name("dying_training.py"), 99, *arguments]
-    (tmp_path / "model.hold").touch()
-    log = tmp_path / "log"
-    with log.open("w") as file:
-        command = [sys.executable, *map(str, program)]
-        training = subprocess.Popen(command, stdout=file, stderr=file, cwd=tmp_path, env=surroundings)
-    try:
-        while not (tmp_path / "model.training" / ".lock").exists():
-            assert training.poll() is None, log.read_text()
-            time.sleep(0.1)
-        refused = [run("-m", "aptool", *arguments), run("-m", "aptool", *arguments[:-4])]
-        (tmp_path / "model.hold").unlink()
-        assert training.wait(600) == 0, log.read_text()
-    finally:
-        training.kill()
-        training.wait()
-
-    for second in refused:  # on the cluster and in one process
-        assert second.code == 1
-        assert f": being written by process {training.pid} on " in second.err[-1]
-    assert same(tmp_path / "model", together)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["log", "model"]
-
-
 def test_training_resumes_within_an_epoch_after_a_killed_worker(
     cluster, collection_folder, tmp_path, monkeypatch
 ):

@@ -2,13 +2,11 @@
 
 import numpy as np
 import pytest
-import torch
 from published import published_ranker, with_words
-from simulated_gpu import DeviceMismatchError, SimulatedGpu
+from simulated_gpu import SimulatedGpu
 from tiny import OVER_STATES, SYSTEMS, pooled, ranker, tokens
 
 from aptool.models import ragged
-from aptool.models.ragged import Ragged
 from aptool.scoring import kernels
 from aptool.scoring.ranker_scorer import RankerScorer
 
@@ -118,41 +116,3 @@ def test_memory_does_not_grow_with_the_number_of_pairs(pooling, monkeypatch):
             scorer.score(*work)
         peaks.append(gpu.peak_bytes)
     assert peaks[1] <= 1.05 * peaks[0]
-
-
-FAULTS = {
-    "sizes": (ragged, "send", lambda array, device: torch.from_numpy(array)),
-    "lengths": (kernels, "send", lambda array, device: torch.from_numpy(array)),
-    "rows": (Ragged, "row_numbers", lambda self: torch.arange(len(self.values))),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_the_simulation_detects_a_planted_fault(fault, monkeypatch):
-    target, name, value = FAULTS[fault]
-    monkeypatch.setattr(target, name, value)
-    system = ranker("ap-cnn", words=300, dim=12, size=16)
-    with SimulatedGpu() as gpu:
-        scorer = RankerScorer(system.to("cuda"), device="cuda")
-        gpu.reset()
-        try:
-            scorer.score(*workload(20, 60, 30))
-        except DeviceMismatchError:
-            return
-    assert gpu.total_waits > 1, gpu.report()
-
-
-def test_the_simulation_counts_a_planted_wait(monkeypatch):
-    prepare = kernels.AttentiveKernel.prepare_questions
-
-    def waits(self, states):
-        assert states.values.abs().max().item() >= 0
-        return prepare(self, states)
-
-    monkeypatch.setattr(kernels.AttentiveKernel, "prepare_questions", waits)
-    system = ranker("ap-cnn", words=300, dim=12, size=16)
-    with SimulatedGpu() as gpu:
-        scorer = RankerScorer(system.to("cuda"), device="cuda")
-        gpu.reset()
-        scorer.score(*workload(20, 60, 30))
-    assert gpu.total_waits == 2

@@ -161,12 +161,6 @@ def test_a_tag_is_one_word(system, folder, tag):
     assert [path.name for path in folder.iterdir()] == ["test.pools.parquet"]
 
 
-def test_the_default_tag_is_that_of_the_system(folder):
-    scoring.score_files(list_units(["test.pools.parquet"]), RandomScores(), "out.run")
-
-    assert {line.split()[5] for line in Path("out.run").read_text().splitlines()} == {"random"}
-
-
 def test_an_input_is_not_overwritten(system, folder):
     before = Path("test.pools.parquet").read_bytes()
 
@@ -304,16 +298,6 @@ def test_parts_of_other_arguments_are_refused_or_removed(folder, output):
 
     assert read_run(output).frame.rows() == read_run("half.run").frame.rows()
     assert not list(folder.glob("*.parts"))
-
-
-def test_parts_beyond_those_of_the_pools_are_refused(folder):
-    """The same pools, of which the first half was scored last."""
-    units = list_units(["test.pools.parquet"])
-    with pytest.raises(RuntimeError):
-        scoring.score_files(units, Opened(Counting(RandomScores().open(), 3)), "out.run")
-
-    with pytest.raises(InputError, match="parts of a run with other arguments"):
-        scoring.score_files(units[:2], Opened(Counting(RandomScores().open())), "out.run")
 
 
 def test_files_of_the_user_in_the_folder_of_parts_stay(folder):

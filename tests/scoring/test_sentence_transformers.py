@@ -24,9 +24,7 @@ import aptool as toolkit
 from aptool.data.pools import list_units, read_pools
 from aptool.errors import AptoolError
 from aptool.scoring import sentence_transformers
-from aptool.scoring import units as scoring_units
 from aptool.scoring.model_system import model_system
-from aptool.scoring.run import score_files
 from aptool.scoring.sentence_transformers import (
     SentenceTransformers,
     SentenceTransformersScorer,
@@ -165,27 +163,6 @@ def test_runs_in_memory_are_those_of_the_folder(built, pools, tmp_path, name):
     loaded = toolkit.load(folder, device="cpu")
 
     assert loaded.run(toolkit.Pools.load(pools)).to_dict() == close(scores)
-
-
-def test_a_resumed_run_has_the_bytes_of_an_uninterrupted_run(network, pools, tmp_path, monkeypatch):
-    monkeypatch.setattr("aptool.data.pools.UNIT_PAIRS", 1)
-    units, system = list_units([pools]), SentenceTransformers(str(network), "cpu")
-    score_files(units, system, tmp_path / "whole.run")
-    write = scoring_units.write
-
-    def write_first(part, *arguments):
-        if part.number == 1:
-            raise AptoolError("interrupted")
-        return write(part, *arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr("aptool.scoring.run.write", write_first)
-        with pytest.raises(AptoolError, match="interrupted"):
-            score_files(units, system, tmp_path / "resumed.run")
-    resumed = score_files(units, system, tmp_path / "resumed.run")
-
-    assert resumed.resumed == 1
-    assert (tmp_path / "resumed.run").read_bytes() == (tmp_path / "whole.run").read_bytes()
 
 
 @pytest.mark.parametrize("change", ["file", "version", "batch", "precision"])
@@ -387,15 +364,3 @@ def test_an_error_while_scoring_is_one_line(network, pools, tmp_path, monkeypatc
 
     with pytest.raises(AptoolError, match=r"no template; expected a checkpoint that sentence-transformers"):
         scorer.score(read_pools(list_units([pools])[0]))
-
-
-def test_scores_that_are_not_finite_are_an_error(network, pools, tmp_path):
-    from safetensors.torch import load_file, save_file
-
-    folder = write_network(tmp_path / "model")
-    weights = load_file(folder / "model.safetensors")
-    weights["embeddings.word_embeddings.weight"][:] = float("nan")
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-
-    with pytest.raises(AptoolError, match="score nan: expected a finite number"):
-        toolkit.score(pools, folder, tmp_path / "r.run", device="cpu")

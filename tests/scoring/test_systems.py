@@ -52,18 +52,6 @@ def test_everything_that_changes_scores_is_in_the_fingerprint(model_folder):
     assert len({system.fingerprint for system in systems}) == 16
 
 
-def test_random_scores_are_uniform(pools):
-    many = pools(*(row(f"q{n}", candidates=[(f"a{k}", "x") for k in range(20)]) for n in range(300)))
-
-    scores = RandomScores(0).open().score(many)
-
-    assert scores.dtype == np.float32
-    assert len(set(scores.tolist())) > 5900
-    # 6,000 draws in ten drawers: chi-square with 9 degrees of freedom.
-    counts = np.histogram(scores, bins=10, range=(0, 1))[0]
-    assert ((counts - 600) ** 2 / 600).sum() < 9 + 5 * 18**0.5
-
-
 def bm25(corpus):
     return Bm25(counts=WordCounts.of(corpus, unicode_words)).open()
 
