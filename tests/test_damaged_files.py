@@ -67,15 +67,6 @@ def test_changed_bit_of_tensors_is_detected(tmp_path):
         assert metadata["key"] == "value"
 
 
-def test_damaged_name_of_a_checksum_is_detected(tmp_path):
-    write_tensors(tmp_path / "x", {"a": torch.arange(10.0)}, {})
-    data = (tmp_path / "x").read_bytes()
-    (tmp_path / "x").write_bytes(data.replace(b'"sha256"', b'"sha2%6"')[:-1] + b"\1")
-
-    with pytest.raises(InputError, match="changed since it was written"):
-        read_tensors(tmp_path / "x")
-
-
 def test_changed_files_of_a_collection_are_refused(collection_folder, tmp_path):
     for name in ("train.qrels", "dev.pools.parquet"):
         shutil.copytree(collection_folder, tmp_path / name)

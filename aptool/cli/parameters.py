@@ -153,7 +153,7 @@ model_option = click.option(
     "folder",
     metavar="MODEL",
     type=LOCATION,
-    help=f"Model folder or Hugging Face name (hf://ORG/NAME).  [default: {_MODEL}]",
+    help=f"Model folder or Hugging Face name (ORG/NAME).  [default: {_MODEL}]",
 )
 
 

@@ -21,7 +21,7 @@ from aptool.errors import UsageError
 from aptool.execution.where import Address, Where
 from aptool.scoring.run import ScoredRun, check_scored_output, score_files, score_in_memory
 from aptool.scoring.systems import BASELINES, Bm25, System, baseline
-from aptool.text.words import EXPECTED, word_splitter
+from aptool.text.words import SPLITTERS
 from aptool.version import requiring_torch
 
 if TYPE_CHECKING:
@@ -117,10 +117,10 @@ def score(
 def _system(model: object, words: str | None, backend: Backend, *, is_local: bool, **settings: Any) -> System:
     """Return the system that a user means by ``model``; the other arguments are those of `score`."""
     if words is not None and model != "bm25":
-        raise UsageError("words: requires the model bm25; a recipe has text.words")
+        raise UsageError("words: requires the model bm25")
     if isinstance(model, str) and model in BASELINES:
         _log_ignored(model, settings)
-        return baseline(model, words="unicode" if words is None else check_words(words))
+        return baseline(model, words=check_words("unicode" if words is None else words))
     if isinstance(model, System):
         _log_ignored(type(model).__name__, settings)
         return model
@@ -145,7 +145,7 @@ def bm25_run(pools: AnyPools, *, words: str = "unicode") -> Run:
         pools: the pools to score, as for `score`.
         words: ``unicode``: lower-cased runs of letters, digits and underscores, with combining marks.
             ``bigrams``: the same, but overlapping bigrams for Chinese, Japanese, Korean, Thai, Lao, Khmer and
-            Burmese. Or the import path of a function that returns the words of a text: ``"jieba:lcut"``.
+            Burmese.
 
     Example:
         >>> pool = "who wrote it?", {"a": "Nobody knows.", "b": "She wrote it."}
@@ -162,9 +162,8 @@ def bm25_run(pools: AnyPools, *, words: str = "unicode") -> Run:
 
 
 def check_words(words: str) -> str:
-    """Return the name of a word splitter that exists."""
-    word_splitter(check_text("words", words, expected=EXPECTED))
-    return words
+    """Return the name of a function that splits texts into words."""
+    return check_choice("words", words, list(SPLITTERS))
 
 
 def _is_model(value: object) -> "TypeIs[Model]":

@@ -56,7 +56,7 @@ class Model:
     contains the weights.
 
     Args:
-        folder: a model folder, or the name of a model on the Hugging Face hub, ``hf://ORG/NAME``.
+        folder: a model folder, or the name of a model on the Hugging Face hub, ``ORG/NAME``.
         device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda`` or a GPU such as ``cuda:1``. Pools are
             scored on all GPUs of the machine unless one is named.
         precision: precision of the encoder when pools are scored: ``fp32``, ``tf32``, ``bf16`` or ``auto``.

@@ -33,7 +33,7 @@ def test_train(run, bucket_url, collection_folder, address, tmp_path):
     assert on_store.code == 0, on_store.err
     assert on_disk.code == 0, on_disk.err
     with opened_folder(f"{bucket_url}/m") as folder:
-        for name in ("model.safetensors", "tokenizer.json", "README.md"):
+        for name in ("model.safetensors", "tokenizer.json"):
             assert (folder / name).read_bytes() == (tmp_path / "m" / name).read_bytes()
     assert names(f"{bucket_url}/m.training") == []
     again = run("-m", "aptool", "train", f"{bucket_url}/c", "--output", f"{bucket_url}/m", *words)
