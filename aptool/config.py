@@ -37,9 +37,6 @@ class TextOptions:
 
     Attributes:
         lowercase: Convert texts to lower case.
-        words: Words of a text. ``unicode``: runs of letters, digits and underscores, and punctuation;
-            ``bigrams``: the same, but overlapping bigrams for Chinese, Japanese, Korean, Thai, Lao, Khmer and
-            Burmese.
         min_count: Minimum number of occurrences of a vocabulary word in the training texts; words of a vector
             file are always in the vocabulary.
         max_question_tokens: Maximum length of a question, in tokens; longer questions are truncated.
@@ -47,7 +44,6 @@ class TextOptions:
     """
 
     lowercase: bool = True
-    words: Literal["unicode", "bigrams"] = "unicode"
     min_count: int = bounded(1)
     max_question_tokens: int = bounded(60, least=1)
     max_answer_tokens: int = bounded(200, least=1)
@@ -207,11 +203,8 @@ class Recipe:
     training: TrainingOptions = field(default_factory=TrainingOptions)
 
     def to_dict(self) -> dict[str, Any]:
-        """The recipe as plain values, as in ``config.json``, without the default of ``text.words``."""
-        table = asdict(self)
-        if self.text.words == TextOptions.words:
-            del table["text"]["words"]
-        return table
+        """The recipe as plain values, as in ``config.json``."""
+        return asdict(self)
 
     def with_start(self, model: str) -> "Recipe":
         """A copy with a warm start from a model."""

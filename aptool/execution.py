@@ -244,7 +244,7 @@ def bm25_run(pools: "AnyPools", *, words: str = "unicode") -> "Run":
         pools: the pools to score, as for `score`.
         words: ``unicode``: lower-cased runs of letters, digits and underscores, with combining marks.
             ``bigrams``: the same, but overlapping bigrams for Chinese, Japanese, Korean, Thai, Lao, Khmer and
-            Burmese. Or the import path of a function that returns the words of a text: ``"jieba:lcut"``.
+            Burmese.
 
     Example:
         >>> pool = "who wrote it?", {"a": "Nobody knows.", "b": "She wrote it."}

@@ -203,9 +203,7 @@ def rankers(network: Path | None, device: torch.device) -> dict[str, Ranker]:
             backbone = {"network": MINILM, "pair": PAIR, "prefix_length": 0, "suffix_length": 0}
             made[name] = build_ranker(recipe, *EncoderSpec(30522, 384, backbone))
         else:
-            initial = initialize(recipe, TrainingTexts([], lambda: iter(()), 0))
-            made[name] = build_ranker(recipe, *initial.spec)
-            initial.load_weights(made[name])
+            made[name] = initialize(recipe, TrainingTexts([], lambda: iter(()), 0)).ranker
         made[name].eval().to(device)
     return made
 

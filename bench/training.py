@@ -1,7 +1,7 @@
 """Seconds per training epoch on the shape of InsuranceQA, with the recommended and with the plain recipe.
 
     python -m bench.training [--scale 1] [--systems ap-cnn] [--updates 8] [--repeats 3] [--device cuda]
-        [--set encoder.precision=bf16] [--record FILE]
+        [--set training.deterministic=true] [--record FILE]
 
 Texts are random token ids: 12,887 questions with 18,540 relevant answers. An epoch trains on every pair once,
 then scores 500,000 dev pairs. Of ``--repeats`` epochs after one warm-up, the median is printed.

@@ -10,7 +10,7 @@ from tiny import THINGS
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from aptool.config import load_recipe
-from aptool.models.build import build_ranker, initialize
+from aptool.models.build import initialize
 from aptool.models.initialization import TrainingTexts
 
 REASON = "these tests need the extra transformers"
@@ -136,7 +136,5 @@ def initialized(system, network, *more):
     """A system before training, in evaluation mode, and its tokenizer."""
     recipe = network_recipe(system, network, *more)
     torch.manual_seed(1)
-    initial = initialize(recipe, TrainingTexts([], lambda: iter(()), 0))
-    ranker = build_ranker(initial.recipe, *initial.spec)
-    initial.load_weights(ranker)
-    return ranker.eval(), initial.tokenizer
+    system = initialize(recipe, TrainingTexts([], lambda: iter(()), 0))
+    return system.ranker.eval(), system.tokenizer

@@ -53,13 +53,12 @@ def imported(module, tree=None):
                 full = f"{node.module}.{name.name}"
                 yield full if full in MODULES else node.module
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            # The name must be constant, except in modules that import commands, public names, plugins,
-            # optional packages or functions of the user.
+            # The name must be constant, except in modules that import commands, public names, plugins or
+            # optional packages.
             if isinstance(node.args[0], ast.Constant):
                 yield node.args[0].value
             else:
-                text = ("aptool.version", "aptool.text.words")
-                assert module in ("aptool.cli.main", "aptool", "aptool.plugins", *text)
+                assert module in ("aptool.cli.main", "aptool", "aptool.plugins", "aptool.version")
 
 
 def package_of(module):

@@ -14,10 +14,8 @@ from tiny import OPTIONS
 import aptool as library
 from aptool import plugins
 from aptool.cluster.workers import check_versions
-from aptool.data.pools import list_units, read_answers
 from aptool.errors import AptoolError
 from aptool.models.build import POOLINGS
-from aptool.scoring.systems import Bm25
 
 POOLING = """
 import torch
@@ -161,33 +159,10 @@ def test_training_notices_an_edited_plugin(aptool, folder, collection_folder):
     assert Path("m/model.safetensors").read_bytes() == Path("fresh/model.safetensors").read_bytes() != before
 
 
-WORDS = {"split.py": STOP + "def words(text):\n    stop_after_two()\n    return text.split()\n"}
-
-
-def test_an_edited_word_function_starts_again(aptool, pools, monkeypatch):
-    write(WORDS)
-    command = ("score", pools, "--model", "bm25", "--words", "split:words")
-    # Statistics of the corpus are counted before the first part.
-    interrupted(aptool, monkeypatch, "r.run", *command)
-
-    # Only questions begin with "where": the statistics of the answers stay.
-    edit(WORDS, "text.split()", "text.split()[:-1] if text.startswith('where') else text.split()")
-    assert_refused(aptool(*command, "--output", "r.run"))
-    assert aptool(*command, "--output", "r.run", "--overwrite").code == 0
-    assert aptool(*command, "--output", "fresh.run").code == 0
-
-    assert library.Run.load("r.run").to_dict() == library.Run.load("fresh.run").to_dict()
-    assert resumed_units() == 0
-
-
-@pytest.mark.parametrize("model", ["bm25", "m"])
-def test_parts_of_another_version_of_aptool_are_not_used(
-    aptool, pools, collection_folder, monkeypatch, model
-):
-    write(PLUGIN | WORDS)
+def test_parts_of_another_version_of_aptool_are_not_used(aptool, pools, collection_folder, monkeypatch):
+    write(PLUGIN)
     train(aptool, collection_folder)
-    options = ("--words", "split:words") if model == "bm25" else ("--plugin", "plug.py")
-    command = ("score", pools, "--model", model, *options)
+    command = ("--plugin", "plug.py", "score", pools, "--model", "m")
     interrupted(aptool, monkeypatch, "r.run", *command)
 
     monkeypatch.setattr("aptool.scoring.units.__version__", "9.9")
@@ -238,18 +213,6 @@ def test_code_of_aptool_has_no_hash_and_a_plugin_has_that_of_its_file(folder):
 
     assert plugins.sources_of([POOLINGS["max"]]) == {}
     assert plugins.sources_of([plug.ScaledPooling]) == {"plug.py": hashlib.sha256(text).hexdigest()[:16]}
-
-
-def test_a_word_function_that_differs_on_a_worker_changes_the_fingerprint(pools):
-    """A worker opens the description of the driver's system; its fingerprint must be the driver's."""
-    write(WORDS)
-    units, answers = list_units([str(pools)]), read_answers("answers.parquet")
-    opened = Bm25("split:words").open(units, answers)
-    assert opened.system.open().fingerprint == opened.fingerprint
-
-    edit(WORDS, "text.split()", "text.lower().split()")
-
-    assert opened.system.open().fingerprint != opened.fingerprint
 
 
 def test_a_plugin_that_differs_on_a_node_is_refused(folder):

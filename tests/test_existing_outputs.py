@@ -240,18 +240,6 @@ def test_changed_run_of_a_matrix_is_an_error(aptool, inputs, tmp_path):
     assert changed.read_text() == "".join(lines)
 
 
-def test_corrected_model_card_is_kept(aptool, inputs, tmp_path):
-    arguments, _ = FOLDERS["train"]
-    out = tmp_path / "out"
-    assert run(aptool, arguments, inputs, out).code == 0
-    (out / "README.md").write_text("my own card\n")
-
-    assert run(aptool, arguments, inputs, out).code == 0
-    assert_refused(run(aptool, arguments, inputs, out, "--seed", "2"), "out: it exists")
-
-    assert (out / "README.md").read_text() == "my own card\n"
-
-
 def test_a_failed_command_with_overwrite_leaves_the_file(aptool, inputs, tmp_path):
     out = tmp_path / "mine.run"
     put_bytes(out, TEXT)

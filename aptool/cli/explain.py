@@ -81,7 +81,7 @@ def explain(
     (explanation,) = explain_pairs(model, [(question, answer)], alignment=matrix)
     if matrix and explanation.alignment is None:
         pooling = model.recipe.pooling["type"]
-        expected = "attentive, abcnn, alignment or token-matching pooling"
+        expected = "attentive or token-matching pooling"
         raise UsageError(f"--matrix: {folder} has {pooling} pooling; expected {expected}")
     if html is not None:
         from aptool.reporting.html import write_page
@@ -153,7 +153,7 @@ def _print(explanation: Explanation, model: LoadedModel) -> None:
         click.echo()
         for word in text.strongest(_LISTED):
             shown, around = visible(text.words[word]), visible(text.window_text(word))
-            context = f"  in “{around}”" if text.window.left is not None and around != shown else ""
+            context = f"  in “{around}”" if text.window is not None and around != shown else ""
             click.echo(f"  {text.weights[word]:.4f}  {shown}{context}")
     if explanation.alignment is not None:
         measure = "the cosine" if explanation.kind == "matches" else "G"

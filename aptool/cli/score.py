@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
     "--model",
     metavar="MODEL",
     type=click.Path(),  # it keeps the ./ of a folder named as a baseline
-    help="Model folder, Hugging Face name (hf://ORG/NAME), bm25 or random.  [default: models/ap-cnn]",
+    help="Model folder, Hugging Face name (ORG/NAME), bm25 or random.  [default: models/ap-cnn]",
 )
 @click.option(
     "--backend",
@@ -39,9 +39,8 @@ logger = logging.getLogger(__name__)
 )
 @click.option(
     "--words",
-    metavar="NAME",
-    type=UTF8,
-    help="Words of bm25: unicode, bigrams (for Chinese, Thai, ...) or MODULE:FUNCTION.  [default: unicode]",
+    type=click.Choice(["unicode", "bigrams"]),
+    help="Words of bm25; bigrams are for Chinese, Japanese, Korean, Thai, ....  [default: unicode]",
 )
 @click.option(
     "--output",

@@ -78,14 +78,12 @@ def distill(
     check_installed("transformers", purpose=f"distilling from {model}", extra="transformers")
 
     from aptool.models.device import pick_device
+    from aptool.models.distill import distill_vectors
     from aptool.models.pretrained import open_network
-    from aptool.text.distill import SentenceEncoder, distill_vectors
-    from aptool.text.tokenizer import SubwordTokenizer
     from aptool.text.vectors import write_vectors
     from aptool.training.texts import read_texts
 
     network = open_network(model)
-    subwords = SubwordTokenizer(network.tokenizer.backend_tokenizer)
     texts = [
         text
         for collection in files
@@ -94,7 +92,7 @@ def distill(
     ]
     tokenizer = WordTokenizer.learn(texts)
     distilled = distill_vectors(
-        SentenceEncoder(model, subwords, network.network, network.max_tokens),
+        network,
         tokenizer.words[UNK + 1 :],
         tokenizer.encode(texts).counts(len(tokenizer))[UNK + 1 :],
         dim=dim,

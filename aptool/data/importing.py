@@ -209,7 +209,7 @@ class PoolCounts:
         if 2 * self.without_words > self.questions:
             lines.append(
                 f"{self.without_words:,} {of_questions} have no separate words, as in Chinese: "
-                "BM25 needs --words bigrams, and word systems --set text.words=bigrams"
+                "BM25 needs --words bigrams, and a trained system a pretrained encoder"
             )
         return lines
 

@@ -2,18 +2,17 @@
 
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from torch import nn
+import torch
 
 from aptool.config import Recipe
 from aptool.environment import versions_of
 from aptool.errors import InputError
 from aptool.models.attention import AttentivePooling
-from aptool.models.device import TooManyWeightsError, WeightLimit
 from aptool.models.encoders import BiLstmEncoder, CnnEncoder, Encoder, WordEncoder, WordVectorEncoder
 from aptool.models.features import COLUMNS, HEADS, NoHead, PairFeatures
-from aptool.models.initialization import EncoderSpec, Initialization, TrainingTexts
+from aptool.models.initialization import EncoderSpec, TrainingTexts
 from aptool.models.pooling import (
     JoinedPooling,
     MaxPooling,
@@ -67,6 +66,15 @@ _REGISTRIES: dict[str, Mapping[str, Any]] = {
 MAX_WEIGHTS = 1 << 30
 
 
+class NewSystem(NamedTuple):
+    """A system before training."""
+
+    ranker: Ranker
+    tokenizer: TextTokenizer
+    recipe: Recipe  # its ``vectors.dim`` is the dimension of the vectors that were read
+    initialized: int  # number of tokens with initial vectors
+
+
 def build_ranker(
     recipe: Recipe, vocabulary_size: int, dim: int, network: dict[str, Any] | None = None
 ) -> Ranker:
@@ -74,12 +82,12 @@ def build_ranker(
     encoder_class, encoder_options = _component(recipe, "encoder")
     pooling_class, pooling_options = _component(recipe, "pooling")
     similarity_class, similarity_options = _component(recipe, "similarity")
-    encoder = encoder_class.build(EncoderSpec(vocabulary_size, dim, network), encoder_options)
+    encoder = encoder_class(EncoderSpec(vocabulary_size, dim, network), encoder_options)
     projected = getattr(pooling_options, "dim", 0)
     if projected > encoder.size:
         expected = f"at most {encoder.size}, the features of a state"
         raise _invalid(recipe, "pooling.dim", projected, expected)
-    pooling = pooling_class.for_encoder(encoder, pooling_options)
+    pooling = pooling_class(projected or encoder.size, pooling_options)
     if isinstance(pooling, VectorPooling):
         pooling.similarity = similarity_class(projected or encoder.size, similarity_options)
     head_class, head_options = _component(recipe, "head")
@@ -102,10 +110,20 @@ def check_recipe(recipe: Recipe) -> None:
     encoder_class, options = _component(recipe, "encoder")
     pooling_class, _ = _component(recipe, "pooling")
     similarity_class, _ = _component(recipe, "similarity")
+    head_class, head_options = _component(recipe, "head")
+    columns = _columns_of(recipe)
     if not issubclass(pooling_class, VectorPooling) and similarity_class is not Cosine:
         expected = f"none: {recipe.pooling['type']} pooling has its own similarity"
         raise _invalid(recipe, "similarity.type", recipe.similarity["type"], expected)
-    _check_head(recipe)
+    if columns and not issubclass(encoder_class, WordEncoder):
+        expected = "none: pair features need an encoder over word vectors"
+        raise _invalid(recipe, "features.columns", recipe.features.columns, expected)
+    if head_class is NoHead and (columns or pooling_class.many_columns):
+        expected = f"one of {', '.join(name for name in HEADS if name != 'none')}, to join several columns"
+        raise _invalid(recipe, "head.type", "none", expected)
+    if head_class.joins_vectors(head_options) and not issubclass(pooling_class, VectorPooling):
+        expected = f"false with {recipe.pooling['type']} pooling, which has no two vectors"
+        raise _invalid(recipe, "head.vectors", True, expected)
     training = recipe.training
     if training.word_dropout and not issubclass(encoder_class, WordEncoder):
         expected = "0: only encoders over word vectors can drop words"
@@ -120,35 +138,18 @@ def check_recipe(recipe: Recipe) -> None:
         expected = "0 (once per epoch) or more than 1 with negatives=all, which scores every pair"
         raise _invalid(recipe, "training.mining_interval", 1, expected)
     if issubclass(encoder_class, WordEncoder):
-        try:
-            with WeightLimit(MAX_WEIGHTS):
-                build_ranker(recipe, 1, recipe.vectors.dim)
-        except TooManyWeightsError as error:
-            problem = f"{error.weights:,} weights without word embeddings"
+        with torch.device("meta"):  # without memory
+            ranker = build_ranker(recipe, 1, recipe.vectors.dim)
+        weights = sum(weight.numel() for weight in ranker.parameters())
+        if weights > MAX_WEIGHTS:
+            problem = f"{weights:,} weights without word embeddings"
             expected = f"at most {MAX_WEIGHTS:,}"
-            raise InputError(recipe.preset, position="encoder", problem=problem, expected=expected) from error
+            raise InputError(recipe.preset, position="encoder", problem=problem, expected=expected)
     encoder_class.check(recipe, options)
 
 
 def _invalid(recipe: Recipe, option: str, value: object, expected: str) -> InputError:
     return InputError(recipe.preset, position=option, value=value, expected=expected)
-
-
-def _check_head(recipe: Recipe) -> None:
-    """Raise unless the head accepts the columns."""
-    encoder_class, _ = _component(recipe, "encoder")
-    pooling_class, _ = _component(recipe, "pooling")
-    head_class, head_options = _component(recipe, "head")
-    columns = _columns_of(recipe)
-    if columns and not issubclass(encoder_class, WordEncoder):
-        expected = "none: pair features need an encoder over word vectors"
-        raise _invalid(recipe, "features.columns", recipe.features.columns, expected)
-    if head_class is NoHead and (columns or pooling_class.many_columns):
-        expected = f"one of {', '.join(name for name in HEADS if name != 'none')}, to join several columns"
-        raise _invalid(recipe, "head.type", "none", expected)
-    if head_class.joins_vectors(head_options) and not issubclass(pooling_class, VectorPooling):
-        expected = f"false with {recipe.pooling['type']} pooling, which has no two vectors"
-        raise _invalid(recipe, "head.vectors", True, expected)
 
 
 def encoder_type(recipe: Recipe) -> type[Encoder]:
@@ -166,32 +167,29 @@ def code_of(recipe: Recipe) -> dict[str, str]:
     return versions_of(*libraries) | sources_of(kind for kind in (*kinds, *columns) if kind is not None)
 
 
-def initialize(recipe: Recipe, texts: TrainingTexts) -> Initialization:
-    """Return the tokenizer and the initial weights of a new system."""
+def initialize(recipe: Recipe, texts: TrainingTexts) -> NewSystem:
+    """Build a new system with its initial weights."""
     encoder_class, options = _component(recipe, "encoder")
-    return with_features(encoder_class.init(recipe, options, texts), recipe, texts)
+    prepared = encoder_class.prepare(recipe, options, texts)
+    ranker = build_ranker(prepared.recipe, *prepared.spec)
+    initialized = ranker.encoder.load(prepared)
+    return new_system(ranker, prepared.tokenizer, prepared.recipe, initialized, texts)
 
 
-def with_features(initial: Initialization, recipe: Recipe, texts: TrainingTexts) -> Initialization:
-    """Extend an initialization by the word statistics of pair features."""
-    set_tokenizer(initial.tokenizer, recipe)
-
-    def load_weights(ranker: nn.Module) -> int:
-        initialized = initial.load_weights(ranker)
-        for part in ranker.modules():
-            if isinstance(part, PairFeatures):
-                assert isinstance(initial.tokenizer, WordTokenizer)
-                part.learn(initial.tokenizer, texts.train)
-        return initialized
-
-    return initial._replace(load_weights=load_weights)
+def new_system(
+    ranker: Ranker, tokenizer: TextTokenizer, recipe: Recipe, initialized: int, texts: TrainingTexts
+) -> NewSystem:
+    """Return a system with initial weights; the pair features learn the words of the training texts."""
+    set_tokenizer(tokenizer, recipe)
+    if ranker.features is not None:
+        assert isinstance(tokenizer, WordTokenizer)
+        ranker.features.learn(tokenizer, texts.train)
+    return NewSystem(ranker, tokenizer, recipe, initialized)
 
 
 def set_tokenizer(tokenizer: TextTokenizer, recipe: Recipe) -> None:
-    """Let a tokenizer split texts as the recipe says, and identify words if the recipe has pair features."""
+    """Let a tokenizer identify words if the recipe has pair features."""
     tokenizer.identify_words = bool(_columns_of(recipe))
-    if isinstance(tokenizer, WordTokenizer):
-        tokenizer.bigrams = recipe.text.words == "bigrams"
 
 
 def _columns_of(recipe: Recipe) -> tuple[str, ...]:

@@ -10,25 +10,17 @@ interruption:
 Otherwise a GPU sums in any order, so the last bits of weights and scores may differ.
 """
 
-import logging
-import math
 import os
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
-from typing_extensions import override
 
 from aptool.environment import BATCH_SIZES, GIB, BatchSizes
 from aptool.errors import AptoolError, UsageError, first_line, one_line
-
-logger = logging.getLogger(__name__)
 
 # Objects with the precision of float32 products on GPUs, their attribute, and its values.
 # PyTorch 2.9 replaced `allow_tf32` by `fp32_precision`.
@@ -39,33 +31,20 @@ if hasattr(_CUDNN, "conv"):
     _GPU_PRODUCTS = [_CUDA.matmul, _CUDNN.conv, _CUDNN.rnn]
     _PRECISION, _TF32, _FP32 = "fp32_precision", "tf32", "ieee"  # type: ignore[assignment]
 
-# Functions that create a tensor of a given size.
-_FACTORIES = (torch.empty, torch.eye, torch.full, torch.ones, torch.randn, torch.zeros)
-
 # Parts of messages of PyTorch's out-of-memory errors without a type: CPU, CUDA, cuBLAS and cuDNN.
 _OUT_OF_MEMORY = ("DefaultCPUAllocator", "CUDA error: out of memory", "_STATUS_ALLOC_FAILED")
-
-# Architectures that PyTorch is compiled for: sm_75, sm_90a, sm_120.
-_CAPABILITY = re.compile(r"sm_(\d+)(\d)")
 
 
 def pick_device(name: str) -> torch.device:
     """Return a device by name; ``auto`` is a GPU if PyTorch can use it, otherwise the CPU."""
     if name == "auto":
-        if not torch.cuda.is_available():
-            return torch.device("cpu")
-        problem = _too_old(torch.device("cuda"))
-        if problem:
-            logger.info(f"{problem}: using the CPU")
-        return torch.device("cpu" if problem else "cuda")
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
         with memory_for(f"a first number on {name}", "a device with more free memory, or --device cpu"):
             torch.zeros(1, device=device).item()  # fails on devices without memory, such as meta
     except (RuntimeError, AssertionError, ImportError) as error:
-        gpus = range(torch.cuda.device_count()) if torch.cuda.is_available() else range(0)
-        seen = bool(gpus) and name in ("cuda", *(f"cuda:{number}" for number in gpus))
-        reason = (_too_old(torch.device(name)) if seen else "") or one_line(first_line(error))
+        reason = one_line(first_line(error))
         raise UsageError(f"--device {name!r}: {reason}; expected auto, cpu or a GPU such as cuda") from error
     return device
 
@@ -86,40 +65,9 @@ def gpus_like(device: torch.device) -> list[torch.device]:
     return [torch.device("cuda", gpu) for gpu in gpus if kind(gpu) == kind(current)]
 
 
-def _too_old(device: torch.device) -> str:
-    """Return the reason why this PyTorch cannot use a GPU, or an empty string."""
-    targets = [_CAPABILITY.match(name) for name in torch.cuda.get_arch_list()]
-    capability = torch.cuda.get_device_capability(device)
-    least = min(((int(match[1]), int(match[2])) for match in targets if match), default=capability)
-    if capability >= least:
-        return ""
-    return (
-        f"{torch.cuda.get_device_name(device)} has compute capability {capability[0]}.{capability[1]}, "
-        f"expected {least[0]}.{least[1]} or later for this PyTorch"
-    )
-
-
 def has_tensor_cores(device: torch.device) -> bool:
     """Whether a GPU multiplies bf16 and TF32 in hardware (Ampere and later)."""
     return torch.cuda.get_device_capability(device) >= (8, 0)
-
-
-@cache
-def has_bf16_lstm() -> bool:
-    """Whether PyTorch trains an LSTM in bf16 on this processor (AVX-512 or later)."""
-    with torch.autocast("cpu", torch.bfloat16):
-        try:
-            torch.nn.LSTM(1, 1)(torch.zeros(1, 1, 1))
-        except RuntimeError:
-            return False
-    return True
-
-
-def check_training_precision(precision: str, device: torch.device, *, lstm: bool = False) -> None:
-    """Raise unless a device can train an encoder in ``precision``; ``lstm``: the encoder has LSTMs."""
-    if precision == "bf16" and device.type == "cpu" and lstm and not has_bf16_lstm():
-        raise UsageError("encoder.precision 'bf16': not supported for LSTMs on this processor; expected fp32")
-    check_precision("encoder.precision", precision, device)
 
 
 def check_precision(option: str, precision: str, device: torch.device) -> None:
@@ -166,31 +114,10 @@ def repeatable_sums(device: torch.device, enabled: bool) -> Iterator[None]:
 
 
 def to_device(network: nn.Module, device: torch.device | str) -> None:
-    """Move a network to a device. An out-of-memory error suggests another GPU."""
-    device = torch.device(device)
+    """Move a network to a device; an error names both amounts of memory."""
     needed = sum(weight.numel() * weight.element_size() for weight in network.state_dict().values())
-    try:
+    with memory_for(f"moving {needed / GIB:.1f} GiB to {device}", "a GPU with more memory, or --device cpu"):
         network.to(device)
-    except RuntimeError as error:
-        if not is_out_of_memory(error) or device.type != "cuda":
-            raise
-        current = torch.cuda.current_device() if device.index is None else device.index
-        larger = [
-            gpu
-            for gpu in range(torch.cuda.device_count())
-            if gpu != current and _free_memory(gpu) > 2 * needed
-        ]
-        expected = f"--device cuda:{larger[0]}" if larger else "a GPU with more free memory"
-        raise AptoolError(
-            f"{device}: {_free_memory(device) / GIB:.1f} GiB free, less than the model's "
-            f"{needed / GIB:.1f} GiB; expected {expected}, or --device cpu"
-        ) from error
-
-
-def _free_memory(device: torch.device | int) -> int:
-    """Return the free memory of a GPU in bytes, including the cache of this process."""
-    free: int = torch.cuda.mem_get_info(device)[0]
-    return free + torch.cuda.memory_reserved(device)
 
 
 @contextmanager
@@ -209,33 +136,6 @@ def is_out_of_memory(error: RuntimeError | MemoryError) -> bool:
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return any(message in str(error) for message in _OUT_OF_MEMORY)
-
-
-class TooManyWeightsError(Exception):
-    """A network has more weights than a `WeightLimit` permits."""
-
-    def __init__(self, weights: int) -> None:
-        super().__init__(weights)
-        self.weights = weights
-
-
-class WeightLimit(TorchFunctionMode):
-    """Raise ``TooManyWeightsError`` before new tensors inside the block have more than ``most`` numbers."""
-
-    def __init__(self, most: int) -> None:
-        super().__init__()
-        self._most, self._count = most, 0
-
-    @override
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func in _FACTORIES:
-            first = args[0] if args else kwargs["size"]
-            size = first if isinstance(first, Sequence) else args  # (2, 3) or 2, 3
-            self._count += math.prod(size) ** (2 if func is torch.eye else 1)
-            if self._count > self._most:
-                raise TooManyWeightsError(self._count)
-        return func(*args, **kwargs)
 
 
 def batch_sizes(device: torch.device) -> BatchSizes:

@@ -9,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from typing_extensions import override
 from aptool.config import Recipe
 from aptool.models.initialization import (
     EncoderSpec,
-    Initialization,
+    Prepared,
     TrainingTexts,
     init_embedding,
     make_vocabulary,
@@ -45,25 +45,23 @@ class Encoder(nn.Module, ABC):
     Options: ClassVar[type]
     Tokenizer: ClassVar[type[TextTokenizer]]
     size: int  # c, features per state
-    spec: EncoderSpec
 
-    @classmethod
-    def build(cls, spec: EncoderSpec, options: Any) -> Self:
-        """Build the encoder with new weights."""
-        raise NotImplementedError
+    def __init__(self, spec: EncoderSpec) -> None:
+        """Subclasses take their ``Options`` as a second argument, and create new weights."""
+        super().__init__()
+        self.spec = spec
 
     @classmethod
     def check(cls, recipe: Recipe, options: Any) -> None:
         """Raise if a required file or package is missing; called before any work."""
 
     @classmethod
-    def source(cls, recipe: Recipe) -> str:
-        """Return the source of the initial weights: a file, a folder, a name on the hub, or a method."""
+    def prepare(cls, recipe: Recipe, options: Any, texts: TrainingTexts) -> Prepared:
+        """Return the tokenizer of a new system and the source of its weights, for ``load``."""
         raise NotImplementedError
 
-    @classmethod
-    def init(cls, recipe: Recipe, options: Any, texts: TrainingTexts) -> Initialization:
-        """Return the tokenizer and the initial weights of a system with this encoder."""
+    def load(self, prepared: Prepared) -> int:
+        """Set the initial weights; return the number of tokens with initial vectors."""
         raise NotImplementedError
 
     @property
@@ -93,46 +91,21 @@ class WordEncoder(Encoder):
     """An encoder over word embeddings W0, shared by questions and answers; PAD is the zero vector."""
 
     Tokenizer = WordTokenizer
-    # Precision of products in training; weights, states and inference are in fp32.
-    precision: Literal["fp32", "bf16"] = "fp32"
 
-    def __init__(self, words: int, dim: int) -> None:
-        super().__init__()
-        self.spec = EncoderSpec(words, dim)
-        self.embedding = nn.Embedding(words, dim, padding_idx=PAD, sparse=True)
+    def __init__(self, spec: EncoderSpec) -> None:
+        super().__init__(spec)
+        self.embedding = nn.Embedding(spec.vocabulary_size, spec.dim, padding_idx=PAD, sparse=True)
 
     @classmethod
     @override
-    def build(cls, spec: EncoderSpec, options: Any) -> Self:
-        return cls(spec.vocabulary_size, spec.dim, options)  # type: ignore[call-arg]  # of the subclasses
-
-    def in_precision(self, encode: Callable[[], Tensor]) -> Tensor:
-        """Call ``encode``, in training in the precision of the encoder, and return its result in fp32."""
-        if not self.training or self.precision == "fp32":
-            return encode()
-        with torch.autocast(self.embedding.weight.device.type, torch.bfloat16):
-            return encode().float()
-
-    @classmethod
-    @override
-    def source(cls, recipe: Recipe) -> str:
-        return recipe.vectors.source
-
-    @classmethod
-    @override
-    def init(cls, recipe: Recipe, options: Any, texts: TrainingTexts) -> Initialization:
+    def prepare(cls, recipe: Recipe, options: Any, texts: TrainingTexts) -> Prepared:
         tokenizer, vectors, recipe = make_vocabulary(recipe, texts)
+        return Prepared(tokenizer, recipe, EncoderSpec(len(tokenizer), recipe.vectors.dim), vectors)
 
-        def load_weights(ranker: nn.Module) -> int:
-            with_vector = 0
-            for part in ranker.modules():
-                if isinstance(part, WordEncoder):
-                    with_vector = init_embedding(part.embedding, tokenizer, vectors, recipe.vectors)
-            return with_vector
-
-        return Initialization(
-            tokenizer, recipe, EncoderSpec(len(tokenizer), recipe.vectors.dim), load_weights
-        )
+    @override
+    def load(self, prepared: Prepared) -> int:
+        assert isinstance(prepared.tokenizer, WordTokenizer)
+        return init_embedding(self.embedding, prepared.tokenizer, prepared.source, prepared.recipe.vectors)
 
 
 class CnnEncoder(WordEncoder):
@@ -151,36 +124,32 @@ class CnnEncoder(WordEncoder):
             activation: Applied to the states; the paper has ``none``.
             init: Initialization of W1: ``uniform``, or ``orthogonal``, with which the state of a word is
                 initially its own vector, rotated (c ≥ d) or projected (c < d).
-            precision: Precision of the convolution in training; with ``bf16`` it computes in bf16 and keeps
-                its weights in fp32.
         """
 
         features: int = bounded(400, least=1, below=WIDEST + 1)
         window: int = bounded(3, least=1, below=1025)
         activation: Literal["none", "tanh", "relu"] = "none"
         init: Literal["uniform", "orthogonal"] = "uniform"
-        precision: Literal["fp32", "bf16"] = "fp32"
 
-    def __init__(self, words: int, dim: int, options: Options) -> None:
-        super().__init__(words, dim)
+    def __init__(self, spec: EncoderSpec, options: Options) -> None:
+        super().__init__(spec)
         self.size = options.features
-        self.precision = options.precision
         self.window = options.window
         self.activation = (
             torch.positive if options.activation == "none" else getattr(torch, options.activation)
         )
-        self.convolution = nn.Linear(options.window * dim, options.features)  # W1 (c, k·d), b1
+        self.convolution = nn.Linear(options.window * spec.dim, options.features)  # W1 (c, k·d), b1
         if options.init == "orthogonal":
-            center = dim * ((options.window - 1) // 2)  # the token itself, in its window
+            center = spec.dim * ((options.window - 1) // 2)  # the token itself, in its window
             with torch.no_grad():
                 nn.init.zeros_(self.convolution.bias)
                 nn.init.zeros_(self.convolution.weight)
-                nn.init.orthogonal_(self.convolution.weight[:, center : center + dim])
+                nn.init.orthogonal_(self.convolution.weight[:, center : center + spec.dim])
 
     @override
     def forward(self, tokens: Ragged) -> Ragged:
         embedded = self.embedding(self.windows(tokens))  # (N, k, d)
-        convolved = self.in_precision(lambda: self.convolution(embedded.flatten(1)))  # (N, c)
+        convolved = self.convolution(embedded.flatten(1))  # (N, c)
         return tokens.with_values(self.activation(convolved))
 
     @property
@@ -232,26 +201,21 @@ class BiLstmEncoder(WordEncoder):
 
         Attributes:
             hidden: Hidden size H of each direction; a state has c = 2 H features.
-            precision: Precision of the LSTMs in training; with ``bf16`` they compute in bf16 and keep their
-                weights in fp32.
         """
 
         hidden: int = bounded(141, least=1, below=WIDEST // 2 + 1)
-        precision: Literal["fp32", "bf16"] = "fp32"
 
-    def __init__(self, words: int, dim: int, options: Options) -> None:
-        super().__init__(words, dim)
+    def __init__(self, spec: EncoderSpec, options: Options) -> None:
+        super().__init__(spec)
         self.size = 2 * options.hidden
-        self.precision = options.precision
-        self.forwards = nn.LSTM(dim, options.hidden, batch_first=True)
-        self.backwards = nn.LSTM(dim, options.hidden, batch_first=True)
+        self.forwards = nn.LSTM(spec.dim, options.hidden, batch_first=True)
+        self.backwards = nn.LSTM(spec.dim, options.hidden, batch_first=True)
 
     def forward(self, tokens: Ragged) -> Ragged:
         """Encode texts; in training on a CPU, batch texts of similar length to reduce padding."""
         on_cpu = tokens.values.device.type == "cpu"
         if not (self.training and on_cpu) or len(tokens.sizes) <= TEXTS_PER_BATCH:
-            states = self.in_precision(lambda: self._states(tokens, tokens.row_numbers()))
-            return tokens.with_values(states)
+            return tokens.with_values(self._states(tokens, tokens.row_numbers()))
         order = np.argsort(tokens.sizes, kind="stable")
         blocks = np.split(order, range(TEXTS_PER_BATCH, len(order), TEXTS_PER_BATCH))
         parts = [self.forward(tokens.select(rows)) for rows in blocks]
@@ -288,9 +252,9 @@ class WordVectorEncoder(WordEncoder):
 
     Options = NoOptions
 
-    def __init__(self, words: int, dim: int, options: NoOptions) -> None:
-        super().__init__(words, dim)
-        self.size = dim
+    def __init__(self, spec: EncoderSpec, options: NoOptions) -> None:
+        super().__init__(spec)
+        self.size = spec.dim
 
     @property
     @override

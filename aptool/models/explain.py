@@ -11,17 +11,15 @@ separately, and the weights of the words are renormalized.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from aptool.errors import AptoolError
 from aptool.models.device import set_products
 from aptool.models.encoders import CnnEncoder, Encoder
-from aptool.models.matching import MatchPooling
+from aptool.models.matching import MaxSimPooling
 from aptool.models.model import LoadedModel
 from aptool.models.pooling import JoinedPooling, MaxPooling, Pooling
 from aptool.models.ragged import Ragged
@@ -34,18 +32,8 @@ _WEIGHTS = {
     MATCHES: "shares of the matches",
 }
 
-_BATCH_PAIRS = 32
 # Minimum range of weights that is drawn in full colour, as a share of a uniform weight.
 _MIN_CONTRAST = 0.25
-# Colour of the greatest weight, as in the heat maps of the report (`base.css`).
-_COLOUR = "214, 84, 24"
-
-
-class Window(NamedTuple):
-    """The receptive field of a state: words to the left and right of its word, or None for all words."""
-
-    left: int | None
-    right: int | None
 
 
 class Piece(NamedTuple):
@@ -67,7 +55,7 @@ class TextWeights:
         spans: begin and end of each word. A text without words counts as one unknown word.
         weights: (L,) float64 weights of the first L words, with sum one. Further words were truncated.
         unknown: indices of words without a vector or token.
-        window: receptive field of each state.
+        window: words to the left and to the right in the receptive field of a state; None for all words.
         special_tokens: the share of special tokens in the weight of the text. ``weights`` are shares of the
             remaining weight, or uniform if it is zero.
     """
@@ -76,7 +64,7 @@ class TextWeights:
     spans: tuple[tuple[int, int], ...]
     weights: np.ndarray
     unknown: frozenset[int]
-    window: Window
+    window: tuple[int, int] | None
     special_tokens: float = 0.0
 
     @property
@@ -98,10 +86,10 @@ class TextWeights:
 
     def receptive_field(self, word: int) -> range:
         """Return the indices of the words in the receptive field of a word's state."""
+        if self.window is None:
+            return range(len(self.weights))
         left, right = self.window
-        first = 0 if left is None else max(0, word - left)
-        last = len(self.weights) - 1 if right is None else min(len(self.weights) - 1, word + right)
-        return range(first, last + 1)
+        return range(max(0, word - left), min(len(self.weights), word + right + 1))
 
     def window_text(self, word: int) -> str:
         """Return the text in the receptive field of a word's state."""
@@ -166,13 +154,6 @@ class Explanation:
             shown.append(f"{name}: {', '.join(strongest)}")
         return f"Explanation(score {self.score:.4f}, {self.kind}; {'; '.join(shown)})"
 
-    def _repr_html_(self) -> str:
-        lines = f"<p>score {self.score:.4f}; {self.weights_name}</p>"
-        for name, text in (("question", self.question), ("answer", self.answer)):
-            words = "".join(escape(piece.before) + _word(piece) for piece in text.pieces())
-            lines += f"<p><b>{name}</b> {words}</p>"
-        return f"<div>{lines}</div>"
-
 
 @torch.inference_mode()
 def explain_pairs(
@@ -180,47 +161,47 @@ def explain_pairs(
 ) -> list[Explanation]:
     """Explain the scores of (question, answer) texts, on the device of the model."""
     set_products("fp32")
-    tokenizer, limits = model.tokenizer, model.recipe.text
-    questions = _Texts(tokenizer, [q for q, _ in pairs], limits.max_question_tokens)
-    answers = _Texts(tokenizer, [a for _, a in pairs], limits.max_answer_tokens)
-    pooling, window = _state_pooling(model), window_of(model.ranker.encoder)
     if not gives_weights(model):
         name = model.recipe.pooling["type"]
-        expected = "attentive, max, one_way, abcnn, alignment pooling, or one that matches tokens"
+        expected = "attentive or max pooling, or one that matches tokens"
         raise AptoolError(f"pooling {name!r} has no weights of words; expected {expected}")
+    return [_explain(model, question, answer, alignment) for question, answer in pairs]
+
+
+def _explain(model: LoadedModel, question: str, answer: str, alignment: bool) -> Explanation:
+    ranker, pooling = model.ranker, _state_pooling(model)
+    tokenizer, limits = model.tokenizer, model.recipe.text
+    device = next(ranker.parameters()).device
+    question_tokens = tokenizer.encode([question], limits.max_question_tokens)
+    answer_tokens = tokenizer.encode([answer], limits.max_answer_tokens)
+    Q = ranker.encode(Ragged.of(question_tokens, device))  # values (M', c), of M' tokens
+    A = ranker.encode(Ragged.of(answer_tokens, device))
+    pair = np.zeros(1, dtype=np.int64)
+    score = ranker.score_pairs(Q, A, ranker.features_of(question_tokens, answer_tokens)(pair, pair))
+    question_words = _words_of(tokenizer, question, question_tokens)
+    answer_words = _words_of(tokenizer, answer, answer_tokens)
     kind = MAX_POOLING if isinstance(pooling, MaxPooling) else ATTENTION
-    if isinstance(pooling, MatchPooling):
+    G = None
+    if isinstance(pooling, MaxSimPooling):
         kind = MATCHES
-    explanations: dict[int, Explanation] = {}
-    device = next(model.ranker.parameters()).device
-    # Pairs of similar length are batched, to avoid padding.
-    order = np.argsort(answers.tokens.lengths, kind="stable")
-    for start in range(0, len(order), _BATCH_PAIRS):
-        rows = order[start : start + _BATCH_PAIRS]
-        Q = model.ranker.encode(Ragged.of(questions.tokens.take(rows), device))  # values (N, c)
-        A = model.ranker.encode(Ragged.of(answers.tokens.take(rows), device))
-        same = np.arange(len(rows))
-        texts = questions.tokens.take(rows), answers.tokens.take(rows)
-        scores = model.ranker.score_pairs(Q, A, model.ranker.features_of(*texts)(same, same))
-        weights_q, weights_a = pooling.attention(Q, A)
-        scores, weights_q, weights_a = (tensor.double().cpu() for tensor in (scores, weights_q, weights_a))
-        for pair, row in enumerate(rows.tolist()):
-            question, answer = questions.words(row), answers.words(row)
-            explanations[row] = Explanation(
-                questions.weigh(row, question, weights_q[pair], window),
-                answers.weigh(row, answer, weights_a[pair], window),
-                float(scores[pair]),
-                kind,
-                _alignment(pooling, Q, A, pair, question, answer) if alignment or kind == MATCHES else None,
-            )
-    return [explanations[row] for row in range(len(pairs))]
+    if alignment or kind == MATCHES:
+        G = pooling.alignment(Q.values, A.values)
+    weights_q, weights_a = (weights[0].double().cpu().numpy() for weights in pooling.attention(Q, A))
+    window = window_of(ranker.encoder)
+    return Explanation(
+        _weigh(question, question_words, weights_q, window),
+        _weigh(answer, answer_words, weights_a, window),
+        float(score),
+        kind,
+        None if G is None else _between_words(G.double().cpu().numpy(), question_words, answer_words),
+    )
 
 
-def window_of(encoder: Encoder) -> Window:
-    """Return the receptive field of an encoder's states."""
+def window_of(encoder: Encoder) -> tuple[int, int] | None:
+    """Return the receptive field of an encoder's states, as in `TextWeights`."""
     if type(encoder) is CnnEncoder:
-        return Window((encoder.window - 1) // 2, encoder.window // 2)
-    return Window(None, None)
+        return (encoder.window - 1) // 2, encoder.window // 2
+    return None
 
 
 def gives_weights(model: LoadedModel) -> bool:
@@ -237,70 +218,48 @@ def _state_pooling(model: LoadedModel) -> Pooling:
 class _Words(NamedTuple):
     """The words of a text and their tokens."""
 
-    token_words: np.ndarray  # (L,) int64 index of the word of each token, -1 for special tokens
+    token_words: np.ndarray  # (L',) int64 index of the word of each token, -1 for special tokens
     spans: tuple[tuple[int, int], ...]  # begin and end of each word of the whole text
     word_count: int  # words that were not truncated
     unknown: frozenset[int]  # words without a vector or token
 
 
-def _alignment(
-    pooling: Pooling, questions: Ragged, answers: Ragged, pair: int, question: _Words, answer: _Words
-) -> np.ndarray | None:
-    """Return G or S between the words of a pair: the maximum over their tokens."""
-    row = np.array([pair])
-    G = pooling.alignment(questions.select(row).values, answers.select(row).values)
-    if G is None:
-        return None
-    between_tokens = G.double().cpu().numpy()
+def _words_of(tokenizer: TextTokenizer, text: str, tokens: Tokens) -> _Words:
+    """Return the words of a text, whose tokens may be truncated."""
+    indices, length = tokenizer.word_indices(text), len(tokens.ids)
+    token_words = tokenizer.truncate(Tokens(indices, np.array([0, len(indices)])), length).ids
+    spans = word_spans(tokenizer, text)
+    count = max(1, int(token_words.max()) + 1) if len(indices) > length else len(spans)
+    words_without_token = set(range(count)) - set(token_words.tolist())
+    is_unknown = (token_words >= 0) & (tokens.ids == tokenizer.unknown)
+    unknown = words_without_token.union(token_words[is_unknown].tolist())
+    return _Words(token_words, spans, count, frozenset(unknown))
+
+
+def _weigh(
+    text: str, words: _Words, token_weights: np.ndarray, window: tuple[int, int] | None
+) -> TextWeights:
+    """Sum the weights (L',) of the tokens of each word."""
+    in_word = words.token_words >= 0
+    shares = np.bincount(
+        words.token_words[in_word], weights=token_weights[in_word], minlength=words.word_count
+    )
+    special_tokens = float(token_weights[~in_word].sum())
+    if not in_word.all():
+        total = shares.sum()
+        shares = shares / total if total > 0 else np.full(words.word_count, 1 / words.word_count)
+    return TextWeights(text, words.spans, shares, words.unknown, window, special_tokens)
+
+
+def _between_words(G: np.ndarray, question: _Words, answer: _Words) -> np.ndarray:
+    """(M, L) alignment of words: the maximum over their tokens, of the alignment (M', L') of tokens."""
     between_words = np.full((question.word_count, answer.word_count), -np.inf)
     rows, columns = (np.flatnonzero(words.token_words >= 0) for words in (question, answer))
     cells = np.ix_(question.token_words[rows], answer.token_words[columns])
-    np.maximum.at(between_words, cells, between_tokens[np.ix_(rows, columns)])
+    np.maximum.at(between_words, cells, G[np.ix_(rows, columns)])
     return np.where(np.isinf(between_words), 0.0, between_words)
-
-
-class _Texts:
-    """The questions or the answers of the pairs, as tokens and as words."""
-
-    def __init__(self, tokenizer: TextTokenizer, texts: list[str], limit: int) -> None:
-        self._tokenizer = tokenizer
-        self._texts = texts
-        self.tokens = tokenizer.encode(texts, limit)
-
-    def words(self, row: int) -> _Words:
-        text, begin, end = self._texts[row], self.tokens.offsets[row], self.tokens.offsets[row + 1]
-        ids, length = self.tokens.ids[begin:end], int(end - begin)
-        indices = self._tokenizer.word_indices(text)
-        complete = Tokens(indices, np.array([0, len(indices)]))
-        token_words = self._tokenizer.truncate(complete, length).ids
-        spans = word_spans(self._tokenizer, text)
-        count = max(1, int(token_words.max()) + 1) if len(indices) > length else len(spans)
-        words_without_token = set(range(count)) - set(token_words.tolist())
-        is_unknown = (token_words >= 0) & (ids == self._tokenizer.unknown)
-        unknown = words_without_token.union(token_words[is_unknown].tolist())
-        return _Words(token_words, spans, count, frozenset(unknown))
-
-    def weigh(self, row: int, words: _Words, weights: Tensor, window: Window) -> TextWeights:
-        token_words, spans, count, unknown = words
-        token_weights = weights[: len(token_words)].numpy()
-        in_word = token_words >= 0
-        shares = np.bincount(token_words[in_word], weights=token_weights[in_word], minlength=count)
-        special_tokens = float(token_weights[~in_word].sum())
-        if not in_word.all():
-            total = shares.sum()
-            shares = shares / total if total > 0 else np.full(count, 1 / count)
-        return TextWeights(self._texts[row], spans, shares, unknown, window, special_tokens)
 
 
 def word_spans(tokenizer: TextTokenizer, text: str) -> tuple[tuple[int, int], ...]:
     """Return begin and end of each word in a text; a text without words counts as one word."""
     return tuple(tokenizer.spans(text)) or ((0, len(text)),)
-
-
-def _word(piece: Piece) -> str:
-    """Render a word as HTML, with a background colour by its weight; its tooltip has the weight."""
-    if piece.weight is None:
-        return f'<span style="opacity: 0.5" title="truncated">{escape(piece.word)}</span>'
-    style = f"background: rgba({_COLOUR}, {0.75 * piece.strength:.3f})"
-    style += "; text-decoration: underline dotted" if piece.unknown else ""
-    return f'<span style="{style}" title="{piece.weight:.4f}">{escape(piece.word)}</span>'

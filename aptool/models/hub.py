@@ -6,7 +6,7 @@ from typing import Any
 
 from aptool.documents import read_json
 from aptool.errors import AptoolError, InputError, first_line
-from aptool.paths import Location, PathOrUrl, is_remote, location
+from aptool.paths import Location, PathOrUrl, location
 from aptool.version import require
 
 CONFIG = "config.json"
@@ -14,24 +14,19 @@ MODULES = "modules.json"
 WEIGHTS = "model.safetensors"
 ST_CONFIG = "config_sentence_transformers.json"
 
-# pathlib writes hf:// as hf:/.
-_URL = re.compile(r"hf://?([\w.-]+/[\w.-]+)(?:@([^@\s]+))?")
+# ``ORG/NAME`` or ``ORG/NAME@REVISION``.
+_NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:@([^@\s]+))?")
 
 # Files of a model to download: no code and no pickles.
 _FILES = ("*.json", "*.jsonl", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.metadata", "README.md")
 _OPENVINO = ("openvino/*.xml", "openvino/*.bin")
 
 
-def is_url(name: object) -> bool:
-    """Whether a name is a URL on the hub."""
-    return str(name).startswith("hf:/")
-
-
 def find_folder(name: PathOrUrl) -> Location:
     """Return the folder of a model; a model on the hub is downloaded first."""
-    url = _hub_url(name)
-    if url is not None:
-        return _downloaded(url)
+    match = _on_hub(name)
+    if match is not None:
+        return _downloaded(match[1], match[2])
     folder = location(name)
     if folder.is_dir():
         if isinstance(folder, Path):
@@ -86,37 +81,24 @@ def _check_is_model(folder: Path) -> None:
 
 
 def pinned_name(name: PathOrUrl) -> str:
-    """Return a name that means the same model on every node: its folder, or its URL with the commit."""
-    folder, url = find_folder(name), _hub_url(name)
-    if url is None:
-        return str(folder)
-    match = _URL.fullmatch(url)
-    assert match is not None, "find_folder downloaded it"
-    return f"hf://{match[1]}@{folder.name}"  # the name of the local copy is the commit
+    """Return a name that means the same model on every node: its folder, or its name with the commit."""
+    folder, match = find_folder(name), _on_hub(name)
+    return str(folder) if match is None else f"{match[1]}@{folder.name}"  # of a local copy: the commit
 
 
-def _downloaded(url: str) -> Path:
-    """Download the files of ``hf://ORG/NAME[@REVISION]``; return the folder of the copy."""
-    match = _URL.fullmatch(url)
-    if match is None:
-        expected = "hf://ORG/NAME or hf://ORG/NAME@REVISION"
-        raise InputError(url, problem="a URL of another form", expected=expected)
+def _downloaded(name: str, revision: str | None) -> Path:
+    """Download the files of a model; return the folder of the copy."""
     hub = require("huggingface_hub", purpose="a model on the hub", extra="hub")
     try:
-        copy = hub.snapshot_download(match[1], revision=match[2], allow_patterns=[*_FILES, *_OPENVINO])
+        copy = hub.snapshot_download(name, revision=revision, allow_patterns=[*_FILES, *_OPENVINO])
     except Exception as error:  # connection, server or cache
-        expected = "a model on the hub"
-        raise InputError(f"hf://{match[1]}", problem=first_line(error), expected=expected) from error
+        raise InputError(name, problem=first_line(error), expected="a model on the hub") from error
     return Path(copy)
 
 
-def _hub_url(name: PathOrUrl) -> str | None:
-    """Return the URL of a model on the hub; None for a path or the URL of an object store."""
-    if is_url(name):
-        return str(name)
-    if is_remote(name):
-        return None
-    owner, _, model = str(name).partition("/")
+def _on_hub(name: PathOrUrl) -> re.Match[str] | None:
+    """Match the name of a model on the hub; None for a path or the URL of an object store."""
+    owner = str(name).partition("/")[0]
     # ``models`` is the folder that ``aptool train`` writes to.
     is_path = owner in ("", ".", "..", "~", "models") or Path(owner).exists()
-    return None if is_path or not model or "/" in model else f"hf://{name}"
+    return None if is_path else _NAME.fullmatch(str(name))

@@ -50,14 +50,13 @@ class TrainingTexts(NamedTuple):
     cache: Location | None = None  # folder of learned vectors
 
 
-class Initialization(NamedTuple):
-    """A system before training."""
+class Prepared(NamedTuple):
+    """What a new system is built from."""
 
     tokenizer: TextTokenizer
     recipe: Recipe  # its ``vectors.dim`` is the dimension of the vectors that were read
     spec: EncoderSpec
-    # Sets the weights of a ranker built from ``spec``, and returns the number of tokens with initial vectors.
-    load_weights: Callable[[nn.Module], int]
+    source: Any  # of the initial weights, for ``Encoder.load``
 
 
 def make_vocabulary(
@@ -70,8 +69,7 @@ def make_vocabulary(
     from aptool.text.vectors import read_vectors
 
     options = recipe.text
-    bigrams = options.words == "bigrams"
-    learn = partial(WordTokenizer.learn, lowercase=options.lowercase, bigrams=bigrams)
+    learn = partial(WordTokenizer.learn, lowercase=options.lowercase)
     tokenizer = learn(texts.train, min_count=options.min_count)
     source = recipe.vectors.source
     if source == "random":
@@ -129,7 +127,8 @@ def learned_vectors(
     cached = cache / f"learned-{digest.hexdigest()[:16]}.safetensors" if cache is not None else None
     words = slice(UNK + 1, None)  # PAD and UNK are not words
     if cached is not None and cached.is_file():
-        matrix = _cached_matrix(cached, (len(tokenizer), options.dim))
+        with local_copy(cached) as local:
+            matrix = read_tensors(local, checked=True)[0][_MATRIX].numpy()
         return WordVectors(tokenizer.words[words], matrix[words], "learned")
     logger.info(f"learning {options.dim}-dimensional word vectors from {len(tokens.ids)} tokens")
     matrix = learn_vectors(
@@ -145,12 +144,3 @@ def learned_vectors(
         with output_file(cached) as temporary:
             write_tensors(temporary, {_MATRIX: torch.from_numpy(matrix)}, {})
     return WordVectors(tokenizer.words[words], matrix[words], "learned")
-
-
-def _cached_matrix(path: Location, shape: tuple[int, int]) -> np.ndarray:
-    with local_copy(path) as local:
-        matrix = read_tensors(local, checked=True)[0].get(_MATRIX)
-    if matrix is None or tuple(matrix.shape) != shape or matrix.dtype != torch.float32:
-        expected = f"learned vectors; remove {path} to learn them again"
-        raise InputError(path, problem="damaged", expected=expected)
-    return matrix.numpy()

@@ -7,9 +7,8 @@ the similarities of each question token to the answer; ``score`` reduces over th
 - ``mean-maxsim``: a weighted mean of ``maxsim`` and the cosine of the mean states.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -21,12 +20,12 @@ from aptool.models.ragged import Ragged
 from aptool.models.similarity import unit
 from aptool.options import bounded
 
-# The first argument of ``MatchPooling.reduce_blocks``.
-Blocks: TypeAlias = Iterable[tuple[Tensor, np.ndarray]]
 
+class MaxSimPooling(Pooling):
+    """s = mean over the question's tokens m of max over the answer's tokens l of S_ml.
 
-class MatchPooling(Pooling):
-    """A pooling of the similarities between the tokens of both texts."""
+    Other poolings of S are subclasses.
+    """
 
     # Number of stored rows per text in addition to one per token.
     extra_rows: ClassVar[int] = 0
@@ -37,12 +36,11 @@ class MatchPooling(Pooling):
 
     @override
     def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
-        return self.score_stored(self.stored_rows(questions), self.stored_rows(answers))
-
-    def score_stored(self, questions: Ragged, answers: Ragged) -> Tensor:
-        """(n,) scores of pairs from the result of ``stored_rows``; pair i is question i with answer i."""
-        Q, A = questions.padded()[0], answers.padded()[0]  # (n, M, c), (n, L, c)
-        return self.reduce(Q @ A.transpose(1, 2), questions, answers)
+        questions, answers = self.stored_rows(questions), self.stored_rows(answers)
+        Q, _ = questions.padded()  # (n, M, c)
+        A, mask = answers.padded()  # (n, L, c), (n, L)
+        matched = self.match(Q @ A.transpose(1, 2), mask[:, None]).flatten(0, 1)  # (n M, k)
+        return self.score(questions.with_values(matched.index_select(0, questions.slots(Q.shape[1]))))
 
     @override
     def score_matrix(self, questions: Ragged, answers: Ragged) -> Tensor:
@@ -62,13 +60,6 @@ class MatchPooling(Pooling):
         """Rows to store per text, whose inner products are S: by default the states at unit length."""
         return normalized(states)
 
-    def reduce(self, S: Tensor, questions: Ragged, answers: Ragged) -> Tensor:
-        """(n,) scores of pairs from S (n, M, L), with any values on padding; the texts have the lengths."""
-        _, M, L = S.shape
-        mask = torch.arange(L, device=S.device) < answers.lengths[:, None]  # (n, L)
-        matched = self.match(S, mask[:, None]).flatten(0, 1)  # (n M, k)
-        return self.score(questions.with_values(matched.index_select(0, questions.slots(M))))
-
     def reduce_one(self, S: Ragged, mask: Tensor | None = None) -> Tensor:
         """(n,) scores of n questions, each with one answer, from S with values (N, L).
 
@@ -76,19 +67,11 @@ class MatchPooling(Pooling):
         """
         return self.score(S.with_values(self.match(S.values, None if mask is None else S.spread(mask))))
 
-    def reduce_blocks(self, blocks: Blocks, question_sizes: np.ndarray) -> Tensor:
-        """(P,) scores of pairs, in blocks of one question each, on a CPU, without gradients.
-
-        Args:
-            blocks: S (M, N) of a question, whose columns are the rows of n answers, and (n,) the first column
-                of each answer.
-            question_sizes: (P,) rows of the question of each pair.
-        """
-        matched = [self.match_answers(S, starts) for S, starts in blocks]
-        return self.score(Ragged.of_sizes(torch.from_numpy(np.concatenate(matched)), question_sizes))
-
     def match_answers(self, S: Tensor, starts: np.ndarray) -> np.ndarray:
-        """(n M, k) ``match`` of a question with each of n answers, from a block of ``reduce_blocks``."""
+        """(n M, k) ``match`` of a question with each of n answers, on a CPU, without gradients.
+
+        S (M, N) has the rows of all answers as columns, ``starts`` (n,) the first column of each.
+        """
         return column_maxima(S, starts).T.reshape(-1, 1)
 
     def match(self, S: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -97,13 +80,6 @@ class MatchPooling(Pooling):
         ``mask`` broadcasts to S and is false on padding.
         """
         return best(S, mask)
-
-    def partners(self, S: Tensor) -> Tensor:
-        """(M, L) shares of the pairs of tokens in the score, from S (M, L); the shares sum to one.
-
-        By default, each question token is paired with its best answer token.
-        """
-        return nearest(S) / len(S)
 
     def score(self, matched: Ragged) -> Tensor:
         """(n,) scores of n questions from the output of ``match`` for their tokens, values (N, k)."""
@@ -116,24 +92,26 @@ class MatchPooling(Pooling):
 
     @override
     def attention(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
-        """(n, M) and (n, L) weights of the tokens of n pairs: sums of ``partners`` over the other text."""
+        """(n, M) and (n, L) weights of the tokens of n pairs.
+
+        Each question token is paired with its best answer token; a weight is a share of the pairs.
+        """
         texts = zip(
             questions.values.split(questions.sizes.tolist()),
             answers.values.split(answers.sizes.tolist()),
             strict=True,
         )
-        shares = [self.partners(self.alignment(Q, A)) for Q, A in texts]
+        shares = []
+        for Q, A in texts:
+            S = self.alignment(Q, A)
+            shares.append(torch.zeros_like(S).scatter_(1, S.argmax(1, keepdim=True), 1 / len(S)))
         return (
             Ragged.join([share.sum(1) for share in shares]).padded()[0],
             Ragged.join([share.sum(0) for share in shares]).padded()[0],
         )
 
 
-class MaxSimPooling(MatchPooling):
-    """s = mean over the question's tokens m of max over the answer's tokens l of S_ml."""
-
-
-class MeanMaxSimPooling(MatchPooling):
+class MeanMaxSimPooling(MaxSimPooling):
     """s = w cos(q̄, ā) + (1 - w) mean over m of max over l of S_ml, where q̄ and ā are the mean states.
 
     COIL (Gao et al., 2021) adds the product of two vectors to the matches of tokens; this pooling adds the
@@ -200,8 +178,3 @@ def column_maxima(S: Tensor, starts: np.ndarray) -> np.ndarray:
     """(M, n) maxima of n groups of consecutive columns of S (M, N), from the first column of each group."""
     # ``torch.segment_reduce`` takes three to ten times as long.
     return np.maximum.reduceat(S.numpy(), starts, axis=1)
-
-
-def nearest(S: Tensor) -> Tensor:
-    """(M, L) one at the first maximum of each row of S (M, L), zero elsewhere."""
-    return torch.zeros_like(S).scatter_(1, S.argmax(1, keepdim=True), 1.0)

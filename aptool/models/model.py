@@ -1,9 +1,9 @@
-"""Model folders: config.json, tokenizer.json, model.safetensors, a model card, and a folder training/.
+"""Model folders: config.json, tokenizer.json, model.safetensors, and a folder training/.
 
-The layout is the layout of the Hugging Face hub. Loading a model executes no code of its folder.
+The layout is the layout of the Hugging Face hub. Loading a model executes no code of its folder. A model with
+mean pooling over a pretrained network is a folder of sentence-transformers, too.
 """
 
-import contextlib
 import hashlib
 import json
 import platform
@@ -13,36 +13,34 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from aptool.config import Recipe, recipe_from_dict
 from aptool.data.schemas import check_document
-from aptool.documents import read_json, yaml_text
-from aptool.errors import AptoolError, InputError
+from aptool.documents import read_json
+from aptool.errors import InputError
 from aptool.files import local_copy
 from aptool.models.build import build_ranker, encoder_type, set_tokenizer
 from aptool.models.device import to_device
-from aptool.models.hub import CONFIG, WEIGHTS, find_folder, is_trained, trained_config
+from aptool.models.hub import CONFIG, MODULES, ST_CONFIG, WEIGHTS, find_folder, trained_config
 from aptool.models.initialization import EncoderSpec
 from aptool.models.ranker import Ranker
-from aptool.models.sentence_files import FILES as SENTENCE_FILES
-from aptool.models.sentence_files import POOLING, write_sentence_files
-from aptool.models.tensor_file import check_finite, read_header, read_tensors, write_tensors
-from aptool.outputs import delete, output_folder
+from aptool.models.tensor_file import check_finite, read_tensors, write_tensors
+from aptool.outputs import output_folder
 from aptool.paths import PathOrUrl, location
 from aptool.text.tokenizer import TextTokenizer
 from aptool.version import __version__
 
 TOKENIZER = "tokenizer.json"
 
-# Files that ``save_model`` writes, and those that only some models have, too.
-FILES = (CONFIG, TOKENIZER, WEIGHTS, "README.md", "training/history.jsonl")
-_ALL_FILES = (*FILES, *SENTENCE_FILES)
+# Files of every model.
+FILES = (CONFIG, TOKENIZER, WEIGHTS, "training/history.jsonl")
 
-# Types of weights, as named by safetensors.
-WEIGHT_TYPES = ("F64", "F32", "F16", "BF16")
+# Names of the modules of sentence-transformers in all versions of the library.
+_LIBRARY = "sentence_transformers.models."
 
 # Prefix of the names of a network's weights.
-_NETWORK = "encoder.backbone.network."
+_NETWORK = "encoder.network."
 
 # Version of the layout.
 FORMAT = 2
@@ -89,8 +87,7 @@ def save_model(
         weights = {_name_in_file(name): weight for name, weight in ranker.state_dict().items()}
         write_tensors(into / WEIGHTS, weights, {"format": "pt"})
         if spec.network is not None:
-            write_sentence_files(into, recipe, tokenizer, spec.network, spec.dim)
-        (into / "README.md").write_text(model_card(config), encoding="utf-8")
+            _write_sentence_files(into, recipe, tokenizer, spec)
         (into / "training").mkdir()
         lines = "".join(json.dumps(entry) + "\n" for entry in history)
         (into / "training" / "history.jsonl").write_text(lines, encoding="utf-8")
@@ -102,29 +99,12 @@ def new_model_folder(folder: PathOrUrl) -> AbstractContextManager[Path]:
 
 
 def opened_folder(folder: PathOrUrl) -> AbstractContextManager[Path]:
-    """Open a local copy of a model folder or ``hf://ORG/NAME``, which exists while the block runs."""
+    """Open a local copy of a model folder or of a model on the hub, which exists while the block runs."""
     return local_copy(find_folder(folder))
 
 
-def has_model(folder: PathOrUrl) -> bool:
-    """Whether a folder is a model folder."""
-    return (location(folder) / CONFIG).is_file()
-
-
-def remove_model(folder: PathOrUrl) -> None:
-    """Remove a model folder, except files that aptool did not write."""
-    path = location(folder)
-    if not (has_model(path) and is_trained(path)):
-        return
-    delete([path / name for name in _ALL_FILES])
-    if isinstance(path, Path):
-        for subfolder in (path / "training", path / POOLING, path):
-            with contextlib.suppress(OSError):  # missing, or not empty
-                subfolder.rmdir()
-
-
 def load_model(folder: PathOrUrl, device: torch.device | str = "cpu") -> LoadedModel:
-    """Load a model from a folder, or from ``hf://ORG/NAME`` on the Hugging Face hub."""
+    """Load a model from a folder, or by its name on the Hugging Face hub."""
     # The initial weights of a training do not depend on the weights of its start, which are replaced.
     with opened_folder(folder) as path, torch.random.fork_rng(devices=[]):
         return _load(path, device)
@@ -140,8 +120,8 @@ def _load(path: Path, device: torch.device | str) -> LoadedModel:
         raise InputError(path / TOKENIZER, value=len(tokenizer), expected=expected)
     spec = EncoderSpec(config["vocabulary"], config["dim"], config.get("network"))
     ranker = build_ranker(recipe, *spec)
-    _check_shapes(path / WEIGHTS, read_header(path / WEIGHTS, "the weights of a model"), ranker)
     weights, _ = read_tensors(path / WEIGHTS)
+    _check_shapes(path / WEIGHTS, weights, ranker)
     check_finite(weights, path / WEIGHTS)
     ranker.load_state_dict({name: weights[_name_in_file(name)] for name in ranker.state_dict()})
     to_device(ranker.eval(), device)
@@ -164,55 +144,6 @@ def model_fingerprint(folder: PathOrUrl) -> str:
     return digest.hexdigest()[:16]
 
 
-def model_card(config: dict[str, Any]) -> str:
-    """Return the README of a model folder, in Markdown."""
-    recipe, training = config["recipe"], config["training"]
-    measures = f"| dev measure (best epoch, {training['best_epoch']}) | value |\n|---|---|\n"
-    measures += "\n".join(f"| {name} | {value:.4f} |" for name, value in training["dev"].items())
-    if not training["dev"]:
-        measures = "Not evaluated on a dev split during training."
-    header = yaml_text(_card_header(config))
-    parameters = json.dumps({key: recipe[key] for key in recipe if key != "preset"}, indent=2)
-    return f"""---
-{header}---
-# {recipe["preset"]} trained on {training["collection"]}
-
-Ranks candidate answers to a question by {recipe["pooling"]["type"]} pooling over a
-{recipe["encoder"]["type"]} encoder. Score pools with `aptool score POOLS --model FOLDER`.
-
-{measures}
-
-Trained with seed {training["seed"]} on collection `{training["collection"]}` (fingerprint
-`{training["fingerprint"]}`), aptool {config["versions"]["aptool"]}, torch {config["versions"]["torch"]}.
-`training/history.jsonl` has every epoch.
-
-```json
-{parameters}
-```
-"""
-
-
-def _card_header(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the metadata of a model card; the hub displays the measures in ``model-index``."""
-    training = config["training"]
-    result = {
-        "task": {"type": "text-ranking", "name": "Answer selection"},
-        "dataset": {"name": training["collection"], "type": training["collection"], "split": "dev"},
-        "metrics": [
-            {"type": name.lower(), "name": f"{name} (dev)", "value": round(value, 4)}
-            for name, value in training["dev"].items()
-        ],
-    }
-    card: dict[str, Any] = {
-        "library_name": "aptool",
-        "pipeline_tag": "text-ranking",
-        "tags": ["answer-selection", "re-ranking"],
-    }
-    if training["dev"]:
-        card["model-index"] = [{"name": config["recipe"]["preset"], "results": [result]}]
-    return card
-
-
 def read_config(path: Path) -> dict[str, Any]:
     """Read the configuration of a model; see `trained_config`."""
     if not path.is_file():
@@ -221,11 +152,6 @@ def read_config(path: Path) -> dict[str, Any]:
     if config is None:
         problem, expected = "a model of another library", "a model that aptool trained"
         raise InputError(path, problem=problem, expected=expected)
-    file_format = config.get("format")
-    if isinstance(file_format, int) and file_format > FORMAT:
-        raise AptoolError(
-            f"{path}: written by a later version of aptool (format {file_format}); expected format {FORMAT}"
-        )
     check_document("model", config, path)
     return config
 
@@ -235,18 +161,46 @@ def _name_in_file(name: str) -> str:
     return name.removeprefix(_NETWORK)
 
 
-def _check_shapes(path: Path, header: dict[str, tuple[list[int], str]], ranker: Ranker) -> None:
-    """Raise unless a file, given its header, has the weights of a network."""
+def _check_shapes(path: Path, weights: dict[str, Tensor], ranker: Ranker) -> None:
+    """Raise unless a file has the weights of a network."""
     shapes = {_name_in_file(name): list(weight.shape) for name, weight in ranker.state_dict().items()}
-    for name in sorted(shapes.keys() | header.keys()):
-        if name not in header or name not in shapes:
+    for name in sorted(shapes.keys() | weights.keys()):
+        if name not in weights or name not in shapes:
             problem = "missing" if name in shapes else "unknown"
             expected = f"the weights that {CONFIG} describes"
             raise InputError(path, position=name, problem=problem, expected=expected)
-        shape, kind = header[name]
+        shape = list(weights[name].shape)
         if shape != shapes[name]:
             expected = f"shape {shapes[name]}, as {CONFIG} says"
             raise InputError(path, position=name, value=shape, expected=expected)
-        if kind not in WEIGHT_TYPES:
-            expected = f"weights of one of the types {', '.join(WEIGHT_TYPES)}"
-            raise InputError(path, position=name, value=kind, expected=expected)
+
+
+def _write_sentence_files(folder: Path, recipe: Recipe, tokenizer: TextTokenizer, spec: EncoderSpec) -> None:
+    """Write the files of sentence-transformers, if it can compute the scores of a model."""
+    similarity = recipe.similarity["type"]
+    is_mean = recipe.pooling["type"] == "mean" and not recipe.pooling.get("dim")
+    if not is_mean or similarity not in ("cosine", "dot") or recipe.head["type"] != "none":
+        return
+    assert spec.network is not None
+    longest = max(recipe.text.max_question_tokens, recipe.text.max_answer_tokens)
+    kinds = {"": "Transformer", "1_Pooling": "Pooling"}
+    if similarity == "cosine":
+        kinds["2_Normalize"] = "Normalize"
+    (folder / "1_Pooling").mkdir()
+    files: dict[str, Any] = {
+        MODULES: [
+            {"idx": number, "name": str(number), "path": path, "type": f"{_LIBRARY}{kind}"}
+            for number, (path, kind) in enumerate(kinds.items())
+        ],
+        f"1_Pooling/{CONFIG}": {"word_embedding_dimension": spec.dim, "pooling_mode_mean_tokens": True},
+        ST_CONFIG: {"similarity_fn_name": similarity},
+        "sentence_bert_config.json": {"max_seq_length": longest, "do_lower_case": False},
+        "tokenizer_config.json": {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "model_max_length": longest,
+            "pad_token": tokenizer._tokenizer.id_to_token(spec.network.get("pad_token_id") or 0),
+            "model_input_names": ["input_ids", "attention_mask"],
+        },
+    }
+    for name, value in files.items():
+        (folder / name).write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from aptool.models.device import send
-from aptool.models.pretrained import network_library
 from aptool.models.ragged import padded_batches, rows_of
 
 
@@ -57,14 +56,6 @@ def attend_padded(
         output = output.transpose(1, 2).flatten(0, 1).index_select(0, kept)
         attended.index_copy_(0, flat.index_select(0, kept), output)
     return attended[None]
-
-
-def use_attention(network: Any, name: str, attention: Any, mask: Any) -> None:
-    """Register an attention function and its mask under a name, and let a network use them."""
-    transformers = network_library()
-    transformers.AttentionInterface.register(name, attention)
-    transformers.AttentionMaskInterface.register(name, mask)
-    network.set_attn_implementation(name)
 
 
 def attend(

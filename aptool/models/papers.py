@@ -18,9 +18,9 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from typing_extensions import override
 
 from aptool.models.matching import normalized
-from aptool.models.pooling import Pooling, VectorPooling, segment_max, segment_mean
+from aptool.models.pooling import Pooling, VectorPooling, segment_max
 from aptool.models.ragged import Ragged
-from aptool.models.similarity import EPSILON, unit
+from aptool.models.similarity import EPSILON
 from aptool.options import NoOptions, bounded
 
 # Minimum cosine of an aligned word.
@@ -88,21 +88,6 @@ class AbcnnPooling(Pooling):
             Q, A = self._block(layer, Q, mask_q, A, mask_a)
             columns.append(_cosine_of_means(Q, mask_q, A, mask_a))
         return torch.stack(columns, dim=1)
-
-    @override
-    def attention(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
-        """(n, M) and (n, L) shares of the attention between the word vectors of n pairs."""
-        Q, mask_q = questions.padded()
-        A, mask_a = answers.padded()
-        G = attend(Q, mask_q, A, mask_a)
-        weights_q, weights_a = G.sum(2), G.sum(1)
-        return weights_q / weights_q.sum(1, keepdim=True), weights_a / weights_a.sum(1, keepdim=True)
-
-    @override
-    def alignment(self, questions: Tensor, answers: Tensor) -> Tensor:
-        """G (M, L) of the word vectors (M, d) of a question and (L, d) of an answer."""
-        masks = [states.new_ones(1, len(states), dtype=torch.bool) for states in (questions, answers)]
-        return attend(questions[None], masks[0], answers[None], masks[1])[0]
 
     def _block(
         self, layer: int, Q: Tensor, mask_q: Tensor, A: Tensor, mask_a: Tensor
@@ -205,45 +190,26 @@ class OneWayPooling(VectorPooling):
     m_t = tanh(W_a h_t + W_q o_q); the weighted states are pooled like the question's states.
     """
 
-    @dataclass(frozen=True)
-    class Options:
-        """Options of ``one_way`` pooling.
+    Options = NoOptions
 
-        Attributes:
-            pool: Pooling of the states of both texts: ``max`` or ``mean``.
-        """
-
-        pool: Literal["max", "mean"] = "max"
-
-    def __init__(self, size: int, options: Options) -> None:
+    def __init__(self, size: int, options: NoOptions) -> None:
         super().__init__()
-        self.pool = options.pool
         self.W_a = nn.Linear(size, size, bias=False)  # W_am
         self.W_q = nn.Linear(size, size, bias=False)  # W_qm
         self.w = nn.Linear(size, 1, bias=False)  # w_ms
 
     @override
-    def forward(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute the vectors (n, c) of both texts and the attention weights σ (n, L) of the answers."""
-        r_q = self._pooled(questions)  # (n, c): o_q
+    def forward(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
+        """Compute the vectors (n, c) of both texts."""
+        r_q = segment_max(questions.values, questions)  # (n, c): o_q
         A, mask = answers.padded()  # (n, L, c), (n, L)
         m = (self.W_a(A) + self.W_q(r_q)[:, None]).tanh()  # (n, L, c)
         sigma_a = self.w(m)[..., 0].masked_fill(~mask, -torch.inf).softmax(1)  # (n, L)
         # Scale weights by text length, so that uniform weights change nothing.
         weights = (sigma_a * mask.sum(1, keepdim=True)).flatten()
         weights = weights.index_select(0, answers.slots(mask.shape[1]))  # (N,)
-        r_a = self._pooled(answers.with_values(answers.values * weights[:, None]))
-        return r_q, r_a, sigma_a
-
-    @override
-    def attention(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
-        """(n, M) uniform weights of the questions and σ (n, L) of the answers."""
-        mask_q = questions.padded()[1]
-        return mask_q / mask_q.sum(1, keepdim=True), self(questions, answers)[2]
-
-    def _pooled(self, states: Ragged) -> Tensor:
-        """(n, c) maximum or mean of the states of each text."""
-        return segment_max(states.values, states) if self.pool == "max" else segment_mean(states)
+        r_a = segment_max(answers.values * weights[:, None], answers)
+        return r_q, r_a
 
 
 class AlignmentPooling(Pooling):
@@ -287,21 +253,6 @@ class AlignmentPooling(Pooling):
                 dissimilarity.amax(1),
             ]
         return torch.stack(columns, dim=1)
-
-    @override
-    def attention(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
-        """(n, M) and (n, L) shares of the words in the sum of similarities of their text."""
-        best_q, mask_q, best_a, mask_a = self._best(questions, answers)
-        shares = []
-        for best, mask in ((best_q, mask_q), (best_a, mask_a)):
-            positive = best.clamp_min(1e-6) * mask
-            shares.append(positive / positive.sum(1, keepdim=True))
-        return shares[0], shares[1]
-
-    @override
-    def alignment(self, questions: Tensor, answers: Tensor) -> Tensor:
-        """(M, L) cosines of the word vectors (M, d) of a question and (L, d) of an answer."""
-        return unit(questions) @ unit(answers).T
 
     def _best(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """(n, M) maximum cosines of the question's words and their mask, then (n, L) of the answer's."""

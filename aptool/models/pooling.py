@@ -5,15 +5,15 @@ that share texts. This module has the interface and the poolings of single texts
 """
 
 from abc import ABC, abstractmethod
+from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from aptool.models.encoders import Encoder
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import Cosine, Similarity
 
@@ -36,11 +36,6 @@ class Pooling(nn.Module, ABC):
     Options: ClassVar[type]
     # Whether the pooling returns several features per pair, from which a head computes the score.
     many_columns: ClassVar[bool] = False
-
-    @classmethod
-    def for_encoder(cls, encoder: Encoder, options: Any) -> Self:
-        """Build the pooling for the (projected) states of an encoder, with new weights."""
-        return cls(getattr(options, "dim", 0) or encoder.size, options)
 
     @property
     def columns(self) -> int:
@@ -183,24 +178,11 @@ def segment_mean(sequences: Ragged) -> Tensor:
     return torch.segment_reduce(sequences.values, "mean", lengths=lengths, axis=0, unsafe=True)
 
 
-class Projection(nn.Module):
-    """A linear function of states, without bias."""
-
-    def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(inputs, outputs, bias=False)
-
-    def forward(self, states: Tensor) -> Tensor:
-        """(N, outputs) of (N, inputs)."""
-        projected: Tensor = self.linear(states)
-        return projected
-
-
-def orthonormal_projection(size: int, dim: int) -> Projection:
-    """Build a projection from ``size`` to ``dim`` features with orthonormal rows.
+def orthonormal_projection(size: int, dim: int) -> nn.Module:
+    """Build a linear function from ``size`` to ``dim`` features with orthonormal rows, without bias.
 
     It approximately preserves inner products, so training starts close to the scores without a projection.
     """
-    layer = Projection(size, dim)
-    nn.init.orthogonal_(layer.linear.weight)
-    return layer
+    linear = nn.Linear(size, dim, bias=False)
+    nn.init.orthogonal_(linear.weight)
+    return nn.Sequential(OrderedDict(linear=linear))

@@ -12,7 +12,7 @@ from torch import nn
 from aptool.documents import read_json
 from aptool.errors import AptoolError, InputError, first_line, one_line, shortened
 from aptool.models.hub import CONFIG, MODULES
-from aptool.text.tokenizer import RARE
+from aptool.text.tokenizer import RARE, SubwordTokenizer
 from aptool.version import check_installed, require
 
 EXPECTED = "the folder of a pretrained network, or its name on the Hugging Face hub"
@@ -38,8 +38,9 @@ _ADAPTER = "adapter_config.json"
 class OpenedNetwork(NamedTuple):
     """A network of ``transformers`` with its weights."""
 
+    name: str  # folder, or name on the hub
     network: Any  # fp32, in evaluation mode
-    tokenizer: Any  # of ``transformers``, with a ``backend_tokenizer``
+    tokenizer: SubwordTokenizer
     max_tokens: int  # maximum length of a text
 
 
@@ -97,7 +98,7 @@ def open_network(name: str) -> OpenedNetwork:
         network = network.float()
         _check_ids(name, backend, network)
         limit = int(min(tokenizer.model_max_length, max_positions(network)))
-        return OpenedNetwork(network, tokenizer, limit)
+        return OpenedNetwork(name, network, SubwordTokenizer(backend), limit)
     except InputError:
         raise
     except Exception as error:  # networks, the hub and file formats can raise anything

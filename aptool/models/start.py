@@ -4,19 +4,17 @@ New words are added to the vocabulary of a model with word vectors.
 """
 
 import logging
-from collections.abc import Iterable
 from dataclasses import asdict
 from functools import partial
 
 import torch
-from torch import nn
 
 from aptool.config import Overrides, Recipe, apply_overrides, load_recipe, parse_overrides, recipe_from_dict
-from aptool.errors import AptoolError, InputError
-from aptool.models.build import with_features
+from aptool.errors import InputError
+from aptool.models.build import NewSystem, build_ranker, new_system
 from aptool.models.encoders import WordEncoder
 from aptool.models.hub import find_folder, is_trained
-from aptool.models.initialization import EncoderSpec, Initialization, TrainingTexts, init_embedding
+from aptool.models.initialization import TrainingTexts, init_embedding
 from aptool.models.model import LoadedModel, load_model, model_recipe
 from aptool.text.tokenizer import UNK, WordTokenizer
 from aptool.text.vectors import WordVectors, read_vectors
@@ -59,27 +57,35 @@ def check_start(recipe: Recipe) -> None:
                 raise InputError(recipe.preset, position=f"{section}.{name}", value=value, expected=expected)
 
 
-def initial_system(recipe: Recipe, texts: TrainingTexts) -> Initialization:
-    """Return the system before training: the model to start from.
+def initial_system(recipe: Recipe, texts: TrainingTexts) -> NewSystem:
+    """Build the system before training, with the weights of the model to start from.
 
     New words get ids above the ids of the model. Their vectors come from the recipe's vector file, if any;
     otherwise they are random, because newly learned vectors would lie in another space.
     """
     model = load_model(recipe.start.model)
+    spec, known = model.ranker.encoder.spec, len(model.tokenizer)
     if not isinstance(model.tokenizer, WordTokenizer):
-        spec = model.ranker.encoder.spec
-        load_weights = partial(_load, model=model, recipe=recipe)
-        return Initialization(model.tokenizer, recipe, spec, load_weights)
+        ranker = build_ranker(recipe, *spec)
+        ranker.load_state_dict(model.ranker.state_dict())
+        return new_system(ranker, model.tokenizer, recipe, known, texts)
     tokenizer, vectors = _extend_vocabulary(model, recipe, texts)
-    spec = EncoderSpec(len(tokenizer), model.ranker.encoder.spec.dim)
-    new = len(tokenizer) - len(model.tokenizer)
     logger.info(
-        f"starting from {recipe.start.model}: {len(model.tokenizer)} words and {new} new ones, "
+        f"starting from {recipe.start.model}: {known} words and {len(tokenizer) - known} new ones, "
         f"{len(vectors.words) if vectors is not None else 0} of these with a vector"
     )
-    load_weights = partial(_load, model=model, recipe=recipe, tokenizer=tokenizer, vectors=vectors)
-    initial = Initialization(tokenizer, recipe, spec, load_weights)
-    return with_features(initial, recipe, texts)
+    ranker = build_ranker(recipe, len(tokenizer), spec.dim)
+    assert isinstance(ranker.encoder, WordEncoder)
+    initialized = init_embedding(ranker.encoder.embedding, tokenizer, vectors, recipe.vectors)
+    weights = {
+        name: weight
+        for name, weight in model.ranker.state_dict().items()
+        if not name.startswith("features.")  # these are statistics of the new training texts
+    }
+    new = ranker.encoder.embedding.weight.detach()[known:]
+    weights[_EMBEDDING] = torch.cat([weights[_EMBEDDING], new])
+    ranker.load_state_dict({**ranker.state_dict(), **weights})
+    return new_system(ranker, tokenizer, recipe, known + initialized, texts)
 
 
 def _extend_vocabulary(
@@ -88,8 +94,7 @@ def _extend_vocabulary(
     """Add the words of the texts to the model's tokenizer; return vectors of some new words too."""
     assert isinstance(model.tokenizer, WordTokenizer)
     options, words = recipe.text, model.tokenizer.words[UNK + 1 :]
-    bigrams = options.words == "bigrams"
-    learn = partial(WordTokenizer.learn, lowercase=options.lowercase, bigrams=bigrams)
+    learn = partial(WordTokenizer.learn, lowercase=options.lowercase)
     in_model = set(words)
     learned = learn(texts.train, min_count=options.min_count)
     new = [word for word in learned.words[UNK + 1 :] if word not in in_model]
@@ -97,50 +102,12 @@ def _extend_vocabulary(
     if recipe.vectors.source not in ("learned", "random"):
         all_words = learn(texts.all_splits()).words[UNK + 1 :]
         new_words = dict.fromkeys([*new, *(word for word in all_words if word not in in_model)])
-        new_vectors = _vectors(model, recipe, new_words)
+        new_vectors = read_vectors(recipe.vectors.source, new_words)
         dim, size = model.ranker.encoder.spec.dim, new_vectors.matrix.shape[1]
         if new_vectors.words and size != dim:
             expected = f"{dim}, as in the model {recipe.start.model} to start from"
             raise InputError(recipe.vectors.source, position="dimension", value=size, expected=expected)
         new = list(dict.fromkeys([*new, *new_vectors.words]))
         vectors = new_vectors if new_vectors.words else None
-    tokenizer = WordTokenizer.from_words([*words, *new], lowercase=options.lowercase, bigrams=bigrams)
+    tokenizer = WordTokenizer.from_words([*words, *new], lowercase=options.lowercase)
     return tokenizer, vectors
-
-
-def _vectors(model: LoadedModel, recipe: Recipe, words: Iterable[str]) -> WordVectors:
-    """Read the recipe's vectors of some words; the vector file of an earlier training may be missing."""
-    try:
-        return read_vectors(recipe.vectors.source, words)
-    except AptoolError as error:
-        if recipe.vectors.source != model.recipe.vectors.source:
-            raise
-        raise AptoolError(
-            f"{error}, with the vectors of the model {recipe.start.model} to start from; "
-            f"--vectors names others, or random"
-        ) from error
-
-
-def _load(
-    ranker: nn.Module,
-    *,
-    model: LoadedModel,
-    recipe: Recipe,
-    tokenizer: WordTokenizer | None = None,  # the words of the model, then new words
-    vectors: WordVectors | None = None,  # of some new words
-) -> int:
-    """Set the weights of a ranker from a model; return the number of tokens with initial vectors."""
-    weights = {
-        name: weight
-        for name, weight in model.ranker.state_dict().items()
-        if not name.startswith("features.")  # these are statistics of the new training texts
-    }
-    initialized = len(model.tokenizer)
-    for part in ranker.modules():
-        if isinstance(part, WordEncoder):
-            assert tokenizer is not None
-            initialized += init_embedding(part.embedding, tokenizer, vectors, recipe.vectors)
-            new = part.embedding.weight.detach()[len(model.tokenizer) :]
-            weights[_EMBEDDING] = torch.cat([weights[_EMBEDDING], new])
-    ranker.load_state_dict({**ranker.state_dict(), **weights})
-    return initialized

@@ -5,7 +5,6 @@ Files of other programs have no checksum and are read without verification.
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from torch import Tensor
 from aptool.errors import InputError
 
 _CHECKSUM = "sha256"
-_DIGEST = re.compile("[0-9a-f]{64}")
 _METADATA = "__metadata__"  # key in the header
 
 
@@ -30,6 +28,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
 
 def read_tensors(path: Path, *, checked: bool = False) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Read the tensors and the metadata of a file; ``checked`` requires a checksum."""
+    if not path.is_file():
+        raise InputError(path, problem="file not found", expected="the weights of a model")
     try:
         with safe_open(path, framework="pt") as file:
             metadata = dict(file.metadata() or {})
@@ -37,9 +37,7 @@ def read_tensors(path: Path, *, checked: bool = False) -> tuple[dict[str, Tensor
     except (SafetensorError, OSError, ValueError) as error:
         raise InputError(path, problem=str(error), expected="a safetensors file") from error
     checksum = metadata.pop(_CHECKSUM, None)
-    # A digest under another key is a checksum whose key was damaged.
-    checked = checked or checksum is not None or any(map(_DIGEST.fullmatch, metadata.values()))
-    if checked and checksum != _checksum(tensors, metadata):
+    if (checked or checksum is not None) and checksum != _checksum(tensors, metadata):
         raise InputError(path, problem="changed since it was written", expected="the values of its checksum")
     return tensors, metadata
 
@@ -54,18 +52,6 @@ def check_finite(tensors: Mapping[str, Tensor], source: object) -> None:
         if not all(bool(value.isfinite()) for value in torch.aminmax(values)):
             problem = "NaN or infinite"
             raise InputError(source, position=f"weight {name!r}", problem=problem, expected="finite weights")
-
-
-def read_header(path: Path, expected: str) -> dict[str, tuple[list[int], str]]:
-    """Read the shape and the type (``F32``) of each tensor, without the values."""
-    if not path.is_file():
-        raise InputError(path, problem="file not found", expected=expected)
-    try:
-        with safe_open(path, framework="pt") as file:
-            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-            return {name: (item.get_shape(), str(item.get_dtype())) for name, item in slices.items()}
-    except (SafetensorError, OSError) as error:
-        raise InputError(path, problem=str(error), expected="a safetensors file") from error
 
 
 def _sort_metadata(path: Path) -> None:

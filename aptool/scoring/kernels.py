@@ -31,7 +31,7 @@ from typing_extensions import override
 
 from aptool.models.attention import AttentivePooling
 from aptool.models.device import batch_sizes, send
-from aptool.models.matching import MatchPooling, MaxSimPooling, MeanMaxSimPooling
+from aptool.models.matching import MaxSimPooling, MeanMaxSimPooling
 from aptool.models.pooling import (
     IndependentPooling,
     MaxPooling,
@@ -269,7 +269,7 @@ def _in_fp32(states: Ragged) -> Ragged:
 class MatchKernel(Kernel):
     """Similarities of tokens; states are scaled to unit length once."""
 
-    pooling: MatchPooling
+    pooling: MaxSimPooling
 
     @override
     def cache_answers(self, states: Ragged) -> Ragged:
@@ -309,7 +309,8 @@ class MatchKernel(Kernel):
         order = np.argsort(pairs.questions, kind="stable")
         question, chosen = pairs.questions[order], answers.joined().select(pairs.answers[order])
         blocks = _question_blocks(questions, chosen, question)
-        scores = self.pooling.reduce_blocks(blocks, questions.sizes[question])
+        matched = np.concatenate([self.pooling.match_answers(S, starts) for S, starts in blocks])
+        scores = self.pooling.score(Ragged.of_sizes(torch.from_numpy(matched), questions.sizes[question]))
         return scores[torch.from_numpy(np.argsort(order))]
 
 

@@ -49,7 +49,7 @@ class Model:
     Several threads may rank and score at the same time.
 
     Args:
-        folder: a model folder, or the name of a model on the Hugging Face hub, ``hf://ORG/NAME``.
+        folder: a model folder, or the name of a model on the Hugging Face hub, ``ORG/NAME``.
         device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda`` or a GPU such as ``cuda:1``.
         precision: precision of the encoder when pools are scored: ``fp32``, ``tf32``, ``bf16`` or ``auto``.
             ``auto`` is bf16 on a GPU if no ranking of the first pools changes, otherwise fp32.

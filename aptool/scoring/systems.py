@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from aptool.arguments import check_text
+from aptool.arguments import check_choice
 from aptool.data.pools import Answers, PoolBatch, Unit, read_pools
 from aptool.progress import progress
 from aptool.text.bm25 import K1, B, PostingsBuilder, WeightedPostings, inverse_document_frequency
-from aptool.text.words import EXPECTED, code_of_splitter, word_splitter
+from aptool.text.words import SPLITTERS
 
 # Names of the untrained systems.
 BASELINES = ("bm25", "random")
@@ -25,8 +25,7 @@ def baseline(name: str, *, seed: int = 0, words: str = "unicode") -> "System":
     """Return the untrained system with a name; ``seed`` is that of random scores, ``words`` those of BM25."""
     if name == "random":
         return RandomScores(seed)
-    word_splitter(check_text("words", words, expected=EXPECTED))  # raises if there is none
-    return Bm25(words)
+    return Bm25(check_choice("words", words, list(SPLITTERS)))
 
 
 @dataclass(frozen=True)
@@ -155,7 +154,7 @@ class WordCounts:
     def of_pools(cls, units: Sequence[Unit], answers: Answers | None, words: str) -> "WordCounts":
         """Count over the distinct answers of pools; keep the frequencies of the words of questions."""
         query_words: set[str] = set()
-        split = word_splitter(words)
+        split = SPLITTERS[words]
 
         def texts() -> Iterator[str]:
             with progress("document frequencies", len(units), "units") as bar:
@@ -174,7 +173,7 @@ class WordCounts:
 
 @dataclass(frozen=True)
 class Bm25(System):
-    """BM25; ``words`` as for `word_splitter`."""
+    """BM25; ``words`` is a key of `SPLITTERS`."""
 
     words: str = "unicode"
     counts: WordCounts | None = None  # None counts over the answers of the pools
@@ -197,13 +196,12 @@ class Bm25Scorer(Scorer):
         description: dict[str, Any] = {"name": "BM25", "k1": K1, "b": B, "documents": counts.documents}
         if system.words != "unicode":
             description["words"] = system.words
-        # Another process may have other code of the word splitter.
-        settings = ["bm25", counts.fingerprint, system.words, code_of_splitter(system.words)]
+        settings = ["bm25", counts.fingerprint, system.words]
         super().__init__(system, "bm25", settings, description)
 
     @override
     def score(self, inputs: PoolBatch, progress: Callable[[int], None] = lambda pairs: None) -> np.ndarray:
-        split, counts = word_splitter(self._words), self._counts
+        split, counts = SPLITTERS[self._words], self._counts
         queries = [split(question) for question in inputs.questions.to_pylist()]
         vocabulary_words = {word for query in queries for word in query if word in counts.frequencies}
         vocabulary = {word: number for number, word in enumerate(sorted(vocabulary_words))}

@@ -25,7 +25,7 @@ from tokenizers.trainers import WordLevelTrainer
 from typing_extensions import override
 
 from aptool.errors import InputError, first_line
-from aptool.text.words import letters, normalized, separate_bigrams
+from aptool.text.words import normalized
 
 
 def _unknown_id(tokenizer: Tokenizer) -> int:
@@ -109,8 +109,15 @@ class TextTokenizer(ABC):
         """Encode texts, truncated to ``limit`` tokens; runs on all cores."""
 
     def truncate(self, tokens: Tokens, limit: int) -> Tokens:
-        """Truncate every text to ``limit`` tokens, special tokens included."""
-        return truncate(tokens, limit, self.suffix_length)
+        """Truncate every text to ``limit`` tokens, special tokens included; those at its end are kept."""
+        lengths = np.minimum(tokens.lengths, limit)
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+        indices = np.repeat(tokens.offsets[:-1], lengths) + within
+        if self.suffix_length:
+            skipped = np.repeat(tokens.lengths - lengths, lengths)
+            indices += np.where(within >= np.repeat(lengths - self.suffix_length, lengths), skipped, 0)
+        return tokens._select(indices, offsets, truncated=int((tokens.lengths > limit).sum()))
 
     @abstractmethod
     def word_indices(self, text: str) -> np.ndarray:
@@ -131,10 +138,9 @@ class WordTokenizer(TextTokenizer):
     unit = "words"
     unknown = UNK
 
-    def __init__(self, tokenizer: Tokenizer, bigrams: bool = False) -> None:
-        """Wrap a tokenizer; ``bigrams`` as for ``learn``."""
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        """Wrap a tokenizer."""
         self._tokenizer = tokenizer
-        self.bigrams = bigrams
 
     @classmethod
     def learn(
@@ -142,13 +148,11 @@ class WordTokenizer(TextTokenizer):
         texts: Iterable[str],
         *,
         lowercase: bool = True,
-        bigrams: bool = False,
         min_count: int = 1,
         also: Iterable[str] = (),
     ) -> "WordTokenizer":
         """Learn a vocabulary from texts, the most frequent words first.
 
-        With ``bigrams``, the words of Han, Kana and Hangul text are bigrams of characters; see `text.words`.
         Words that occur less than ``min_count`` times are left out; ``also`` are further words, at the end.
         """
         tokenizer = _untrained(lowercase)
@@ -158,22 +162,19 @@ class WordTokenizer(TextTokenizer):
             vocab_size=2**31 - 1,
             show_progress=False,
         )
-        prepared = (_prepared(text, lowercase, bigrams) for text in texts)
-        tokenizer.train_from_iterator(prepared, trainer)
+        tokenizer.train_from_iterator((normalized(text, lowercase=lowercase) for text in texts), trainer)
         vocabulary = tokenizer.get_vocab()
         words = [word for word, _ in sorted(vocabulary.items(), key=lambda item: item[1])]
         words += [word for word in dict.fromkeys(also) if word not in vocabulary]
-        return cls.from_words(words[2:], lowercase=lowercase, bigrams=bigrams)
+        return cls.from_words(words[2:], lowercase=lowercase)
 
     @classmethod
-    def from_words(
-        cls, words: Sequence[str], *, lowercase: bool = True, bigrams: bool = False
-    ) -> "WordTokenizer":
-        """A tokenizer with the vocabulary PAD, UNK and ``words``, in this order; options as for ``learn``."""
+    def from_words(cls, words: Sequence[str], *, lowercase: bool = True) -> "WordTokenizer":
+        """A tokenizer with the vocabulary PAD, UNK and ``words``, in this order."""
         tokenizer = _untrained(lowercase)
         ids = {word: index for index, word in enumerate([PAD_WORD, UNK_WORD, *words])}
         tokenizer.model = WordLevel(ids, unk_token=UNK_WORD)
-        return cls(tokenizer, bigrams)
+        return cls(tokenizer)
 
     @classmethod
     @override
@@ -199,12 +200,14 @@ class WordTokenizer(TextTokenizer):
     @override
     def encode(self, texts: Sequence[str] | pa.Array, limit: int | None = None) -> Tokens:
         batch = texts.to_pylist() if isinstance(texts, pa.Array) else texts
-        batch = [_prepared(text, self._lowercase, self.bigrams) for text in batch]
+        # The lower case of the library has no rule for İ and sigma.
+        lowercase = self._tokenizer.normalizer is not None
+        batch = [normalized(text, lowercase=lowercase) for text in batch]
         encodings = self._tokenizer.encode_batch_fast(batch, add_special_tokens=False)
         tokens = join_rows([encoding.ids or [UNK] for encoding in encodings])
         if self.identify_words:
             tokens = replace(tokens, words=self._identify_words(batch, tokens.ids, tokens.offsets))
-        return tokens if limit is None else truncate(tokens, limit)
+        return tokens if limit is None else self.truncate(tokens, limit)
 
     def _identify_words(self, texts: list[str], ids: np.ndarray, offsets: np.ndarray) -> np.ndarray:
         """``Tokens.words``: the id of a word in the vocabulary, else a hash of the word above all ids."""
@@ -223,33 +226,19 @@ class WordTokenizer(TextTokenizer):
                 numbers[index] = len(vocabulary) + zlib.crc32(word.encode())
         return numbers
 
-    @property
-    def _lowercase(self) -> bool:
-        return self._tokenizer.normalizer is not None
-
     @override
     def split(self, text: str) -> list[str]:
-        return super().split(_prepared(text, False, self.bigrams))
+        return super().split(normalized(text, lowercase=False))
 
     @override
     def spans(self, text: str) -> list[tuple[int, int]]:
         written = normalized(text, lowercase=False)
-        spans = self._bigram_spans(written) if self.bigrams else super().spans(written)
+        spans = super().spans(written)
         if written == text:
             return spans
         # A position in the normalized text is the end of the longest prefix of at most this length.
         lengths = [len(normalized(text[:end], lowercase=False)) for end in range(len(text) + 1)]
         return [(bisect_right(lengths, begin) - 1, bisect_right(lengths, end) - 1) for begin, end in spans]
-
-    def _bigram_spans(self, text: str) -> list[tuple[int, int]]:
-        """The spans of words and bigrams; a bigram begins with the last letter of the one before."""
-        spans, last, end = list[tuple[int, int]](), 0, 0
-        for word in self.split(text):
-            begin = last if text.startswith(word, last) and last < end else text.index(word, end)
-            end = begin + len(word)
-            last = end - len(letters(word)[-1])
-            spans.append((begin, end))
-        return spans
 
     @override
     def word_indices(self, text: str) -> np.ndarray:
@@ -289,24 +278,6 @@ def concatenated(parts: Sequence[Tokens]) -> Tokens:
         sum(part.truncated for part in parts),
         np.concatenate(words) if words else None,
     )
-
-
-def truncate(tokens: Tokens, limit: int, suffix_length: int = 0) -> Tokens:
-    """Truncate every text to ``limit`` tokens; its last ``suffix_length`` tokens are kept."""
-    lengths = np.minimum(tokens.lengths, limit)
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
-    indices = np.repeat(tokens.offsets[:-1], lengths) + within
-    if suffix_length:
-        skipped = np.repeat(tokens.lengths - lengths, lengths)
-        indices += np.where(within >= np.repeat(lengths - suffix_length, lengths), skipped, 0)
-    return tokens._select(indices, offsets, truncated=int((tokens.lengths > limit).sum()))
-
-
-def _prepared(text: str, lowercase: bool, bigrams: bool) -> str:
-    """The text that the tokenizer of the library splits; its own lower case has no rule for İ and sigma."""
-    text = normalized(text, lowercase=lowercase)
-    return separate_bigrams(text) if bigrams else text
 
 
 def _untrained(lowercase: bool) -> Tokenizer:
@@ -356,10 +327,7 @@ class SubwordTokenizer(TextTokenizer):
         # A token belongs to the word that contains its last character.
         encoding = self._tokenizer.encode(text)
         word_of = np.full(len(text) + 1, -1, dtype=np.int64)  # of each character
-        end = 0
-        for number, word in enumerate(self.split(text)):
-            begin = text.index(word, end)
-            end = begin + len(word)
+        for number, (begin, end) in enumerate(self.spans(text)):
             word_of[begin:end] = number
         lasts = np.array([end - 1 for _, end in encoding.offsets], dtype=np.int64)
         special = np.array(encoding.special_tokens_mask, dtype=bool)

@@ -1,4 +1,4 @@
-r"""Words of texts, and splitters for languages without spaces between words.
+r"""Words of texts, and bigrams for languages without spaces between words.
 
 A word is a run of letters, digits and underscores with their combining marks and joiners. That is ``\w+`` as
 Unicode defines it (UTS 18, annex C), and so the words of tokenizers' ``Whitespace`` and of trained systems;
@@ -12,13 +12,7 @@ Kana to other characters. Thai, Lao, Khmer and Burmese have bigrams of letters w
 import re
 from collections.abc import Callable
 from functools import cache
-from importlib import import_module
 from unicodedata import category, normalize
-
-from aptool.errors import AptoolError, InputError, UsageError, first_line, one_line, shortened
-from aptool.plugins import file_name, hash_file
-
-EXPECTED = "unicode, bigrams, or MODULE:FUNCTION of a function that returns the words of a text"
 
 _HAN = "\u3005\u3007\u3021-\u3029\u3038-\u303b\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _KANA = "\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\uff66-\uff9f\U0001b000-\U0001b16f"
@@ -110,43 +104,5 @@ def has_words(text: str) -> bool:
     return any(len(word) > 1 and not _UNSEPARATED.search(word) for word in unicode_words(text))
 
 
-def word_splitter(name: str) -> Callable[[str], list[str]]:
-    """Return the function that splits a text into words; a name that is none is a `UsageError`.
-
-    A name is ``unicode`` (`unicode_words`), ``bigrams`` (`bigram_words`), or the import path of a function,
-    ``MODULE:FUNCTION``.
-    """
-    if name == "unicode":
-        return unicode_words
-    if name == "bigrams":
-        return bigram_words
-    module, colon, attribute = name.partition(":")
-    if not (module and colon and attribute):
-        raise UsageError(f"words: {shortened(name)}: expected {EXPECTED}")
-    try:
-        function = getattr(import_module(module), attribute)
-    except Exception as error:
-        raise UsageError(f"words: {name}: {one_line(first_line(error))}; expected {EXPECTED}") from error
-    if not callable(function):
-        raise UsageError(f"words: {name}: not a function; expected {EXPECTED}")
-
-    def split(text: str) -> list[str]:
-        try:
-            result = list(function(text))
-        except Exception as error:
-            reason = one_line(f"{type(error).__name__}: {first_line(error)}")
-            raise AptoolError(f"words: {name}: {reason}, for the text {shortened(text)}") from error
-        if not all(isinstance(word, str) for word in result):
-            raise InputError("words", position=name, value=result, expected="a list of words (str)")
-        return result
-
-    return split
-
-
-def code_of_splitter(name: str) -> dict[str, str]:
-    """Return the hash of the file of a splitter; empty for those of aptool."""
-    module, colon, _ = name.partition(":")
-    if not colon:
-        return {}
-    import_module(module)
-    return {file_name(module): hash_file(file_name(module))}
+# Functions that split a text into words, by the name in ``--words``.
+SPLITTERS: dict[str, Callable[[str], list[str]]] = {"unicode": unicode_words, "bigrams": bigram_words}

@@ -26,7 +26,7 @@ from aptool.data.collection import Collection
 from aptool.documents import read_json
 from aptool.errors import InputError, one_line
 from aptool.files import local_copy, stat
-from aptool.models.build import code_of, encoder_type
+from aptool.models.build import code_of
 from aptool.models.device import seed_generators
 from aptool.models.hub import CONFIG, trained_config
 from aptool.models.tensor_file import read_tensors, write_tensors
@@ -173,7 +173,7 @@ def inputs_of(recipe: Recipe) -> dict[str, Any]:
 
         start = model_fingerprint(recipe.start.model)
     return {
-        "vectors": source_identity(encoder_type(recipe).source(recipe)),
+        "vectors": source_identity(str(recipe.encoder.get("name", recipe.vectors.source))),
         "start": start,
     }
 

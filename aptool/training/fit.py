@@ -13,9 +13,9 @@ from aptool.data.collection import Collection
 from aptool.documents import parse_json
 from aptool.errors import InputError
 from aptool.evaluation.names import measure_names
-from aptool.models.build import build_ranker, check_recipe, initialize
+from aptool.models.build import check_recipe, initialize
 from aptool.models.device import (
-    check_training_precision,
+    check_precision,
     memory_for,
     pick_device,
     seed_generators,
@@ -127,9 +127,8 @@ def fit_in_group(
     """
     collection, recipe, output, seed, key = task
     folder = training_folder(output)
-    precision, encoder = recipe.encoder.get("precision", "fp32"), recipe.encoder["type"]
     with group.together():
-        check_training_precision(precision, device, lstm=encoder == "bilstm")
+        check_precision("encoder.precision", recipe.encoder.get("precision", "fp32"), device)
         finished = already_trained(output, key) if group.rank == 0 else None
     finished = group.broadcast(finished)
     if finished is not None:
@@ -146,16 +145,14 @@ def fit_in_group(
         if recipe.start.model:
             from aptool.models.start import initial_system
 
-            initial = initial_system(recipe, initial_texts)
+            system = initial_system(recipe, initial_texts)
         else:
-            initial = initialize(recipe, initial_texts)
-    tokenizer, recipe = initial.tokenizer, initial.recipe
+            system = initialize(recipe, initial_texts)
+    ranker, tokenizer, recipe, with_vectors = system
     with group.together(), progress("tokenizing"):
         examples = tokenize(texts, tokenizer, recipe.text)
         dev = DevSet(collection, DEV, tokenizer, recipe.text)
 
-    ranker = build_ranker(recipe, *initial.spec)
-    with_vectors = initial.load_weights(ranker)
     ranker.load_state_dict(group.broadcast(ranker.state_dict()))
     to_device(ranker, device)
     with (

@@ -24,7 +24,7 @@ def build_optimizers(ranker: Ranker, options: TrainingOptions) -> list[torch.opt
     if not trainable:
         if options.epochs:
             raise AptoolError(
-                "no parameter of this system is trainable: expected encoder.tune=all or last, a pooling with "
+                "no parameter of this system is trainable: expected encoder.tune=all, a pooling with "
                 "weights, or training.epochs=0 to use it untrained"
             )
         return []

@@ -11,7 +11,6 @@ from aptool.data.collection import Collection
 from aptool.data.pools import read_answers
 from aptool.data.trec import read_qrels
 from aptool.errors import InputError
-from aptool.text.words import word_splitter
 from aptool.training.data import IndexLists, SplitTexts
 
 TRAIN = "train"  # the split that systems are trained on
@@ -27,8 +26,7 @@ def read_training_texts(collection: Collection, recipe: Recipe) -> SplitTexts:
         return texts
     from aptool.text.bm25 import BM25
 
-    split = word_splitter(recipe.text.words)
-    best, _ = BM25(map(split, texts.answers)).top([*map(split, texts.questions)], BM25_NEGATIVES)
+    best, _ = BM25(texts.answers).top(texts.questions, BM25_NEGATIVES)
     owner = np.repeat(np.arange(len(best)), best.shape[1])
     return replace(texts, pools=IndexLists.of(owner, best.reshape(-1), len(best)))
 

@@ -16,6 +16,7 @@ from torch import nn
 
 from aptool.models.build import ENCODERS
 from aptool.models.encoders import WordEncoder
+from aptool.models.initialization import EncoderSpec
 from aptool.models.ragged import Ragged
 from aptool.options import WIDEST, bounded
 
@@ -33,10 +34,10 @@ class GruEncoder(WordEncoder):
 
         hidden: int = bounded(200, least=1, below=WIDEST + 1)
 
-    def __init__(self, words: int, dim: int, options: Options) -> None:
-        super().__init__(words, dim)
+    def __init__(self, spec: EncoderSpec, options: Options) -> None:
+        super().__init__(spec)
         self.size = options.hidden
-        self.gru = nn.GRU(dim, options.hidden, batch_first=True)
+        self.gru = nn.GRU(spec.dim, options.hidden, batch_first=True)
 
     def forward(self, tokens: Ragged) -> Ragged:
         """States (N, c) of N tokens; padding follows a text and does not change its states."""

@@ -29,12 +29,15 @@ PROGRAMS = {
 SLOW_WORDS = """
 import time
 
-from aptool.text.words import unicode_words
+from aptool.text.words import SPLITTERS, unicode_words
 
 
 def split(text):
     time.sleep(0.05)
     return unicode_words(text)
+
+
+SPLITTERS["unicode"] = split
 """
 NAMESPACES = ("unshare", "--mount", "--pid", "--net", "--fork", "--mount-proc", "--kill-child")
 
@@ -53,7 +56,7 @@ def submit(surroundings, tmp_path):
     job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_NODELIST": "node"}
     running = []
 
-    def start(script, *arguments):
+    def start(script, *arguments, **variables):
         command = [*NAMESPACES, sys.executable, HERE / "slurm_node.py", SCRIPTS / script, *arguments]
         with (tmp_path / "slurm.out").open("a") as output:
             running.append(
@@ -62,7 +65,8 @@ def submit(surroundings, tmp_path):
                     cwd=tmp_path,
                     env=surroundings
                     | job
-                    | {"PATH": path, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ['PYTHONPATH']}"},
+                    | {"PATH": path, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ['PYTHONPATH']}"}
+                    | variables,
                     stdout=output,
                     stderr=output,
                 )
@@ -88,13 +92,11 @@ def test_job_at_its_time_limit_goes_back_to_the_queue_and_resumes(submit, tmp_pa
         pools,
         "--model",
         "bm25",
-        "--words",
-        "slow_words:split",
         "--output",
         "out.run",
     )
 
-    job = submit(*arguments)
+    job = submit(*arguments, APTOOL_PLUGINS="slow_words")
     wait_for(lambda: list(tmp_path.glob("out.run.parts/*.run")))
     os.kill(first_process(job), signal.SIGUSR1)
     wait_for((tmp_path / "scontrol.log").exists)

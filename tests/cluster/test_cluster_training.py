@@ -18,7 +18,7 @@ from trainings import OPTIONS, SEED, trained
 from aptool.data.collection import Collection
 from aptool.training.fit import fit
 
-FILES = ("model.safetensors", "config.json", "tokenizer.json", "README.md")
+FILES = ("model.safetensors", "config.json", "tokenizer.json")
 # Prefixes of the log lines of training and of its progress.
 PREFIXES = ("epoch ", "learning ", "training ", "vectors for ", "dev: ", "train: ", "word vectors: ")
 

@@ -86,7 +86,7 @@ def test_training_writes_the_model_of_fit(data, collection, tmp_path):
     model = library.train(data, "ap-cnn", seed=3, set=TINY)
     model.save("models/new")
 
-    for name in ("config.json", "model.safetensors", "tokenizer.json", "README.md"):
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
         assert (tmp_path / "models/new" / name).read_bytes() == (tmp_path / "expected" / name).read_bytes()
     assert (tmp_path / "models/new/training/history.jsonl").is_file()
     assert model.dev == json.loads((tmp_path / "expected/config.json").read_text())["training"]["dev"]

@@ -2,11 +2,9 @@
 
 from html.parser import HTMLParser
 
-import numpy as np
 import polars as pl
 
 import aptool
-from aptool.models.explain import Explanation, TextWeights, Window
 
 QRELS = {"q1": {"a": 1, "b": 0}, "q2": {"c": 2}, "q3": {"d": 1}}
 RUN = {"q1": {"b": 2.0, "a": 1.0}, "q2": {"c": 1.0}, "q9": {"x": 1.0}}
@@ -14,26 +12,21 @@ EVIL = "<script>alert('1')</script> & \"x\""
 
 
 class Tags(HTMLParser):
-    """The tags of a page, the texts of its cells, and the tooltips of its words."""
+    """The tags of a page, and the texts of its cells."""
 
     def __init__(self, page):
         super().__init__()
-        self.tags, self.rows, self.titles = set(), [], {}
-        self._title = None
+        self.tags, self.rows = set(), []
         self.feed(page)
 
     def handle_starttag(self, tag, attributes):
         self.tags.add(tag)
         assert not any(name.startswith("on") for name, _ in attributes)
-        self._title = dict(attributes).get("title")
         if tag == "tr":
             self.rows.append([])
 
     def handle_data(self, text):
-        if self._title is not None:
-            self.titles[text] = self._title
-            self._title = None
-        elif self.rows:
+        if self.rows:
             self.rows[-1].append(text)
 
 
@@ -76,37 +69,3 @@ def test_comparisons_are_a_frame():
     assert frame[["wins", "ties", "losses"]].to_numpy().tolist() == [[30, 0, 0], [30, 0, 0]]
     assert not page.tags & {"script", "a", "img"}
     assert "MAP" in repr(result)
-
-
-def text_of(text, weights, **options):
-    ends = np.cumsum([len(word) + 1 for word in text.split(" ")]) - 1
-    spans = tuple((int(end) - len(word), int(end)) for word, end in zip(text.split(" "), ends, strict=True))
-    unknown, window = options.get("unknown", frozenset()), Window(None, None)
-    return TextWeights(text, spans, np.array(weights), unknown, window)
-
-
-def test_an_explanation_shows_each_word_with_its_weight():
-    question = text_of("who is <b>Ada</b>", [0.25, 0.125, 0.625], unknown=frozenset([2]))
-    answer = text_of("Ada Lovelace &amp; others", [0.5, 0.25, 0.25])
-    result = Explanation(question, answer, 0.75, "attention")
-    page = Tags(result._repr_html_())
-
-    assert not page.tags & {"script", "style"}
-    weights = {"who": "0.2500", "is": "0.1250", "<b>Ada</b>": "0.6250", "Ada": "0.5000"}
-    assert page.titles == {**weights, "Lovelace": "0.2500", "&amp;": "0.2500", "others": "truncated"}
-    assert "score 0.7500; attention weights" in result._repr_html_()
-    assert "&lt;b&gt;Ada&lt;/b&gt;" in result._repr_html_()
-    assert repr(result) == (
-        "Explanation(score 0.7500, attention; question: <b>Ada</b> 0.625, who 0.250, is 0.125; "
-        "answer: Ada 0.500, Lovelace 0.250, &amp; 0.250)"
-    )
-
-
-def test_the_words_of_a_trained_model_are_shown(model_folder):
-    result = aptool.load(model_folder).explain("where is the river", "the river is here")
-    page = Tags(result._repr_html_())
-
-    shown = {title for title in page.titles.values() if title != "truncated"}
-    weights = [*result.question.weights, *result.answer.weights]
-    assert shown <= {f"{weight:.4f}" for weight in weights}
-    assert {"where", "river", "here"} <= page.titles.keys()

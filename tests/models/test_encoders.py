@@ -7,8 +7,8 @@ import torch
 from tiny import ranker, tokens
 
 from aptool.models import encoders
-from aptool.models.device import has_bf16_lstm
 from aptool.models.encoders import BiLstmEncoder, CnnEncoder
+from aptool.models.initialization import EncoderSpec
 from aptool.models.ragged import Ragged
 
 SHORT, LONG, ONE = [4, 2], [7, 3, 9, 2, 5, 11, 2], [6]
@@ -24,7 +24,7 @@ def encode(encoder, *texts):
 
 def counting_cnn(window):
     """A CNN whose feature j is the id of the word at position j of the window."""
-    encoder = CnnEncoder(20, 1, CnnEncoder.Options(features=window, window=window))
+    encoder = CnnEncoder(EncoderSpec(20, 1), CnnEncoder.Options(features=window, window=window))
     with torch.no_grad():
         encoder.embedding.weight.copy_(torch.arange(20.0)[:, None])
         encoder.convolution.weight.copy_(torch.eye(window))
@@ -67,7 +67,7 @@ def test_an_orthogonal_start_keeps_inner_products_of_words(window, features):
 
 def test_convolution_is_linear():
     # Words 1 and 2 have the vectors (1, 0) and (0, 2); window 2; one filter (1, 10, 100, 1000), bias -7.
-    encoder = CnnEncoder(3, 2, CnnEncoder.Options(features=1, window=2))
+    encoder = CnnEncoder(EncoderSpec(3, 2), CnnEncoder.Options(features=1, window=2))
     with torch.no_grad():
         encoder.embedding.weight.copy_(torch.tensor([[0.0, 0], [1, 0], [0, 2]]))
         encoder.convolution.weight.copy_(torch.tensor([[1.0, 10, 100, 1000]]))
@@ -186,7 +186,7 @@ def gates(layer):
 def test_bilstm_equals_the_equations_in_plain_python():
     # i, f, o = σ(W x + U h + b), C~ = tanh(...), C = i C~ + f C', h = o tanh(C); once from either end.
     torch.manual_seed(5)
-    encoder = BiLstmEncoder(12, 3, BiLstmEncoder.Options(hidden=2))
+    encoder = BiLstmEncoder(EncoderSpec(12, 3), BiLstmEncoder.Options(hidden=2))
     vectors = encoder.embedding.weight.double().tolist()
 
     for text, states in zip((SHORT, LONG, ONE), encode(encoder, SHORT, LONG, ONE), strict=True):
@@ -221,27 +221,3 @@ def test_batching_by_length_does_not_change_states(monkeypatch):
     with torch.no_grad():
         alone = encoder.eval()(texts)
         torch.testing.assert_close(encoder.train()(texts).values, alone.values)
-
-
-@pytest.mark.parametrize(
-    ("kind", "options"), [(CnnEncoder, {"features": 12}), (BiLstmEncoder, {"hidden": 6})]
-)
-def test_training_in_bf16_keeps_weights_gradients_and_scores_in_fp32(kind, options):
-    if kind is BiLstmEncoder and not has_bf16_lstm():
-        pytest.skip("this processor does not train an LSTM in bf16")
-    ids = Ragged.of(tokens(SHORT, LONG, ONE))
-    actual = []
-    for precision in ("fp32", "bf16"):
-        torch.manual_seed(3)
-        encoder = kind(20, 8, kind.Options(**options, precision=precision))
-        scored = encoder.eval()(ids).values
-        trained = encoder.train()(ids).values
-        trained.square().sum().backward()
-        gradients = [part.grad.to_dense() for part in encoder.parameters()]
-        actual.append((scored, trained, *gradients))
-
-    exact, near = actual
-    assert torch.equal(near[0], exact[0])  # outside training it computes in fp32
-    for bf16, fp32 in zip(near[1:], exact[1:], strict=True):
-        assert bf16.dtype == torch.float32
-        assert 0 < (bf16 - fp32).abs().max() < 0.03 * fp32.abs().max()  # bf16 has eight bits of precision

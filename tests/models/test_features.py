@@ -11,7 +11,7 @@ from torch import tensor
 from aptool.config import TextOptions
 from aptool.data.pools import list_units, read_answers, read_pools, write_answers
 from aptool.errors import InputError
-from aptool.models.build import check_recipe, set_tokenizer
+from aptool.models.build import check_recipe
 from aptool.models.features import COLUMNS, HEADS, PairFeatures, WordBags
 from aptool.scoring.model_system import PoolTokenizer
 from aptool.text.tokenizer import WordTokenizer, concatenated
@@ -81,22 +81,6 @@ def test_selected_tokens_keep_their_words(tokenizer):
     assert concatenated([tokens, tokens]).words.tolist() == tokens.words.tolist() * 2
     assert tokenizer.encode(["the zebra ?"], 2).words.tolist() == [the, zebra]
     assert WordTokenizer.from_words(["the"]).encode(["the"]).words is None
-
-
-def test_words_of_different_case_differ_without_lowercasing():
-    tokenizer = WordTokenizer.from_words(["the"], lowercase=False)
-    tokenizer.identify_words = True
-
-    first, second = tokenizer.encode(["Zebra zebra"]).words.tolist()
-
-    assert first != second
-
-
-def test_words_are_identified_only_for_pair_features(tokenizer):
-    set_tokenizer(tokenizer, recipe("qa-cnn"))
-    assert not tokenizer.identify_words
-    set_tokenizer(tokenizer, recipe("qa-cnn", "features.columns=overlap bm25", "head.type=linear"))
-    assert tokenizer.identify_words
 
 
 def test_a_linear_head_starts_as_the_mean_of_the_pooling():

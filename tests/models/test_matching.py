@@ -12,7 +12,6 @@ from networks import initialized, write_network
 from tiny import OVER_STATES, ranker, tokens
 
 from aptool.config import load_recipe
-from aptool.errors import InputError
 from aptool.models.build import POOLINGS, build_ranker
 from aptool.models.ragged import Ragged, inner_products
 from aptool.scoring.kernels import EncodedAnswers, Pairs, kernel_for
@@ -184,9 +183,3 @@ def test_states_are_projected_before_they_are_pooled(pooling):
 
     assert {some.values.shape[1] for some in states} == {2}
     torch.testing.assert_close(torch.from_numpy(actual), expected, atol=1e-5, rtol=1e-5)
-
-
-def test_a_projection_is_not_larger_than_the_states():
-    recipe = load_recipe("qa-cnn", ["encoder.features=6", "pooling.type=maxsim", "pooling.dim=7"])
-    with pytest.raises(InputError, match=r"pooling\.dim: 7: expected at most 6, the features of a state"):
-        build_ranker(recipe, 20, 5)

@@ -71,7 +71,6 @@ def test_the_folder_has_the_layout_of_the_hub(tmp_path):
 
     files = sorted(str(file.relative_to(tmp_path / "model")) for file in (tmp_path / "model").rglob("*"))
     assert files == [
-        "README.md",
         "config.json",
         "model.safetensors",
         "tokenizer.json",
@@ -86,29 +85,11 @@ def test_the_folder_has_the_layout_of_the_hub(tmp_path):
     assert header == b"{"
 
 
-def test_model_card_has_the_dev_measures(tmp_path):
-    save(tmp_path / "model")
-
-    card = (tmp_path / "model" / "README.md").read_text()
-    assert card.startswith("---\nlibrary_name: aptool\n")
-    assert "| MAP | 0.7123 |" in card
-    assert "ap-cnn trained on tiny" in card
-
-
-def test_model_card_without_dev_measures_says_so(tmp_path):
-    save(tmp_path / "model", training={**TRAINING, "best_epoch": 0, "dev": {}})
-
-    card = (tmp_path / "model" / "README.md").read_text()
-    assert "Not evaluated on a dev split during training." in card
-    assert "| dev measure" not in card
-
-
 def test_scoring_does_not_need_the_training_history(tmp_path):
     save(tmp_path / "model")
     before = load_model(tmp_path / "model").fingerprint
 
     shutil.rmtree(tmp_path / "model" / "training")
-    (tmp_path / "model" / "README.md").unlink()
 
     assert load_model(tmp_path / "model").fingerprint == before
 
@@ -248,7 +229,6 @@ def change_config(folder, **changes):
             "training.epochs: 'x': expected an integer",
         ),
         ({"format": 1}, "config.json", "format: 1: expected const 2"),
-        ({"format": 3}, "config.json", "a later version of aptool (format 3); expected format 2"),
         ({"model_type": "bert"}, "config.json", "a model of another library; expected a model that aptool"),
         ({"vocabulary": "many"}, "config.json", "vocabulary: 'many': expected type \"integer\""),
     ],

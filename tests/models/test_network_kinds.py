@@ -8,9 +8,10 @@ from networks import IDS, REASON, corpus, initialized, write_with_tokenizer
 from tiny import tokens
 
 from aptool.errors import InputError
-from aptool.models.backbone import Backbone, BackboneOptions
-from aptool.models.pretrained import max_positions, new_network, open_network
+from aptool.models.initialization import EncoderSpec
+from aptool.models.pretrained import open_network
 from aptool.models.ragged import Ragged
+from aptool.models.transformer import TransformerEncoder, TransformerOptions
 
 transformers = pytest.importorskip("transformers", reason=REASON)
 
@@ -29,24 +30,25 @@ KINDS = {
 @pytest.mark.parametrize("takes_embeddings", [True, False])
 def test_batched_states_and_gradients_equal_those_of_single_texts(kind, takes_embeddings):
     torch.manual_seed(0)
-    backbone = Backbone(new_network({"model_type": kind, "vocab_size": 40, **KINDS[kind]}), BackboneOptions())
-    assert backbone._takes_embeddings  # otherwise the test would be empty
-    backbone._takes_embeddings = takes_embeddings
-    backbone.train()
-    backbone.network.eval()  # without dropout
+    spec = EncoderSpec(40, 16, {"model_type": kind, "vocab_size": 40, **KINDS[kind]})
+    encoder = TransformerEncoder(spec, TransformerOptions())
+    assert encoder._takes_embeddings  # otherwise the test would be empty
+    encoder._takes_embeddings = takes_embeddings
+    encoder.train()
+    encoder.network.eval()  # without dropout
     # Texts as long as BERT accepts, and RoBERTa with two positions fewer, leave no room for padding.
     texts = [*corpus(40), [7] * 64, [8] * 63]
     ids = Ragged.of(tokens(*texts))
 
     def gradients():
-        values = {name: weight.grad for name, weight in backbone.network.named_parameters()}
-        backbone.network.zero_grad()
+        values = {name: weight.grad for name, weight in encoder.network.named_parameters()}
+        encoder.network.zero_grad()
         return {name: gradient for name, gradient in values.items() if gradient is not None}
 
-    states = backbone(ids, ids.row_numbers())
+    states = encoder.all_states(ids)
     states.pow(3).sum().backward()
     actual = gradients()
-    expected = [backbone.network(input_ids=torch.tensor([text])).last_hidden_state[0] for text in texts]
+    expected = [encoder.network(input_ids=torch.tensor([text])).last_hidden_state[0] for text in texts]
     torch.cat(expected).pow(3).sum().backward()
 
     torch.testing.assert_close(states, torch.cat(expected), atol=1e-5, rtol=1e-4)
@@ -77,15 +79,6 @@ def test_decoder_is_dropped(make, tmp_path):
 
     torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-4)
     assert not any("decoder" in name for name in ranker.state_dict())
-
-
-def test_number_of_positions():
-    kinds = {"bert": 64, "roberta": 64, "xlnet": 1 << 30, "t5": 1 << 30}
-    sizes = KINDS | {"xlnet": {"d_model": 16, "n_layer": 2, "n_head": 2, "d_inner": 32}}
-
-    for kind, expected in kinds.items():
-        config = transformers.AutoConfig.for_model(kind, vocab_size=40, **sizes[kind])
-        assert max_positions(transformers.AutoModel.from_config(config)) == expected
 
 
 def test_a_network_without_its_tokenizer_is_refused(tmp_path):

@@ -8,10 +8,10 @@ import torch
 from networks import REASON, corpus
 from tiny import tokens
 
-from aptool.models.backbone import Backbone, BackboneOptions
+from aptool.models.initialization import EncoderSpec
 from aptool.models.packed import attend
-from aptool.models.pretrained import new_network
 from aptool.models.ragged import Ragged
+from aptool.models.transformer import TransformerEncoder, TransformerOptions
 
 transformers = pytest.importorskip("transformers", reason=REASON)
 
@@ -36,45 +36,44 @@ NOT_PACKED = {
 TEXTS = [*corpus(30), [7] * 64, [5], [9, 1, 1, 8, 6], [6, 7]]
 
 
-def backbone_of(kind, options):
+def encoder_of(kind, options):
     torch.manual_seed(0)
-    return Backbone(new_network({"model_type": kind, "vocab_size": 40, **options}), BackboneOptions()).eval()
+    network = {"model_type": kind, "vocab_size": 40, **options}
+    return TransformerEncoder(EncoderSpec(40, 16, network), TransformerOptions()).eval()
 
 
 @pytest.mark.parametrize("kind", [*PACKED, *NOT_PACKED])
 def test_states_equal_those_of_single_texts(kind):
-    backbone = backbone_of(kind, {**PACKED, **NOT_PACKED}[kind])
-    config = copy.deepcopy(backbone.network.config)
+    encoder = encoder_of(kind, {**PACKED, **NOT_PACKED}[kind])
+    config = copy.deepcopy(encoder.network.config)
     reference = transformers.AutoModel.from_config(config, attn_implementation="eager").eval()
-    reference.load_state_dict(backbone.network.state_dict(), strict=False)
+    reference.load_state_dict(encoder.network.state_dict(), strict=False)
     ids = Ragged.of(tokens(*TEXTS))
 
     with torch.inference_mode():
-        actual = backbone(ids, ids.row_numbers())
+        actual = encoder.all_states(ids)
         expected = [reference(input_ids=torch.tensor([text])).last_hidden_state[0] for text in TEXTS]
 
-    assert backbone.is_packed == (kind in PACKED)
+    assert encoder.is_packed == (kind in PACKED)
     torch.testing.assert_close(actual, torch.cat(expected), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", PACKED)
 def test_texts_share_one_row(kind):
-    backbone = backbone_of(kind, PACKED[kind])
+    encoder = encoder_of(kind, PACKED[kind])
     ids, read = Ragged.of(tokens(*TEXTS)), []
-    backbone.network.register_forward_pre_hook(
+    encoder.network.register_forward_pre_hook(
         lambda part, inputs, named: read.append(named["input_ids"].shape), with_kwargs=True
     )
 
     with torch.inference_mode():
-        backbone(ids, ids.row_numbers())
+        encoder.all_states(ids)
 
     assert read == [(1, sum(map(len, TEXTS)))]
 
 
 def test_a_decoder_is_not_packed():
-    network = new_network({"model_type": "bert", "vocab_size": 40, **SMALL, "is_decoder": True})
-
-    assert not Backbone(network, BackboneOptions()).is_packed
+    assert not encoder_of("bert", SMALL | {"is_decoder": True}).is_packed
 
 
 def test_attention_stays_within_texts():

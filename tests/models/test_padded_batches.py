@@ -7,13 +7,11 @@ import pytest
 import torch
 from networks import REASON
 from simulated_gpu import SimulatedGpu
-from test_packed import NOT_PACKED, PACKED, SMALL, TEXTS, backbone_of
+from test_packed import NOT_PACKED, PACKED, SMALL, TEXTS, encoder_of
 from tiny import tokens
 from torch.nn import functional as F
 
-from aptool.models.backbone import Backbone, BackboneOptions
 from aptool.models.device import set_products
-from aptool.models.pretrained import new_network
 from aptool.models.ragged import Ragged, padded_batches
 
 transformers = pytest.importorskip("transformers", reason=REASON)
@@ -33,13 +31,12 @@ def moved(texts):
     return texts._replace(values=texts.values.to("cuda"), offsets=texts.offsets.to("cuda"))
 
 
-def backbone(kind="bert"):
-    config = {"model_type": kind, "vocab_size": 40, "pad_token_id": 0, **TINY}
-    return Backbone(new_network(config), BackboneOptions()).eval()
+def tiny_encoder(kind="bert"):
+    return encoder_of(kind, {"pad_token_id": 0, **TINY})
 
 
-def encode(network, texts):
-    return network(texts, texts.row_numbers())
+def encode(encoder, texts):
+    return encoder.all_states(texts)
 
 
 def fine_tune(network, texts):
@@ -52,9 +49,9 @@ def fine_tune(network, texts):
 
 
 USES = {
-    "encoder": (backbone, encode),
-    "encoder that is not packed": (lambda: backbone("modernbert"), encode),
-    "fine-tuning": (backbone, fine_tune),
+    "encoder": (tiny_encoder, encode),
+    "encoder that is not packed": (lambda: tiny_encoder("modernbert"), encode),
+    "fine-tuning": (tiny_encoder, fine_tune),
 }
 
 
@@ -81,7 +78,7 @@ def test_attention_has_few_shapes(use, monkeypatch):
 
 @pytest.mark.parametrize("kind", [*PACKED, *NOT_PACKED])
 def test_states_are_those_of_a_cpu(kind):
-    network = backbone_of(kind, {**PACKED, **NOT_PACKED}[kind])
+    network = encoder_of(kind, {**PACKED, **NOT_PACKED}[kind])
     texts = Ragged.of(tokens(*TEXTS))
     with torch.inference_mode():
         expected = encode(network, texts)
@@ -93,7 +90,7 @@ def test_states_are_those_of_a_cpu(kind):
 
 @pytest.mark.parametrize("positions", [40, 64])
 def test_padding_stays_within_the_positions_of_a_network(positions):
-    network = backbone_of("bert", SMALL | {"max_position_embeddings": positions}).train()
+    network = encoder_of("bert", SMALL | {"max_position_embeddings": positions}).train()
     for part in network.modules():
         if isinstance(part, torch.nn.Dropout):
             part.p = 0.0

@@ -11,6 +11,7 @@ from aptool.errors import InputError
 from aptool.models.attention import AttentivePooling
 from aptool.models.build import build_ranker, check_recipe
 from aptool.models.encoders import BiLstmEncoder, CnnEncoder
+from aptool.models.initialization import EncoderSpec
 from aptool.models.pooling import MaxPooling
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
@@ -46,7 +47,7 @@ def attended(Q, A, U):
 
 
 def cnn(weight, bias, window):
-    encoder = CnnEncoder(4, 1, CnnEncoder.Options(features=2, window=window))
+    encoder = CnnEncoder(EncoderSpec(4, 1), CnnEncoder.Options(features=2, window=window))
     encoder.load_state_dict(
         {
             "embedding.weight": VECTORS,
@@ -63,7 +64,7 @@ def open_bilstm():
     The forget gate is closed in the forward LSTM, so h_t = tanh(tanh(x_t)). It is open in the backward LSTM,
     so h_t = tanh(tanh(x_t) + tanh(x_t+1) + ...). A bias of ±40 opens or closes a gate.
     """
-    encoder = BiLstmEncoder(4, 1, BiLstmEncoder.Options(hidden=1))
+    encoder = BiLstmEncoder(EncoderSpec(4, 1), BiLstmEncoder.Options(hidden=1))
     weights = {"embedding.weight": VECTORS}
     for name, forget in (("forwards", -40.0), ("backwards", 40.0)):
         # torch's order of gates: input, forget, candidate, output.
@@ -189,10 +190,11 @@ def test_dropout_acts_in_training_only():
         ("encoder.window=0", "encoder.window: 0: expected 1 or more"),
         ("encoder.features=0", "encoder.features: 0: expected 1 or more"),
         ("pooling.init=zero", "pooling.init: 'zero': expected one of uniform, identity"),
+        ("pooling.type=maxsim pooling.dim=401", "pooling.dim: 401: expected at most 400, the features of a"),
     ],
 )
 def test_impossible_systems_are_refused(override, message):
-    recipe = load_recipe("ap-cnn", [override])
+    recipe = load_recipe("ap-cnn", override.split())
 
     for refuse in (check_recipe, lambda recipe: build_ranker(recipe, 10, 4)):
         with pytest.raises(InputError) as error:

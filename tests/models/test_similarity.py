@@ -8,10 +8,10 @@ from tiny import recipe
 from torch import tensor
 
 from aptool.errors import InputError
-from aptool.models.build import build_ranker, check_recipe
+from aptool.models.build import check_recipe
 from aptool.models.pooling import MaxPooling, MeanPooling
 from aptool.models.ragged import Ragged
-from aptool.models.similarity import SIMILARITIES, Gesd, distances
+from aptool.models.similarity import SIMILARITIES, distances
 
 # x = (1, 2), y = (4, -2): x · y = 0, ‖x‖ = √5, ‖y‖ = √20, ‖x − y‖ = √(9 + 16) = 5.
 X, Y = tensor([1.0, 2]), tensor([4.0, -2])
@@ -94,13 +94,6 @@ def test_gradients_equal_numerical_differences(name):
 
     assert torch.autograd.gradcheck(similarity, (x, y))
     assert torch.autograd.gradcheck(similarity.every_pair, (x, y))
-
-
-def test_a_recipe_names_the_similarity():
-    ranker = build_ranker(recipe("qa-cnn", "similarity.type=gesd", "similarity.gamma=2"), 10, 4)
-
-    assert isinstance(ranker.pooling.similarity, Gesd)
-    assert ranker.pooling.similarity.gamma == 2
 
 
 def test_invalid_similarities_are_refused():

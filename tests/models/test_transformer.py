@@ -1,12 +1,11 @@
 """Encoders over pretrained networks have the states of ``transformers``, in all batches."""
 
-import copy
 import shutil
 
 import numpy as np
 import pytest
 import torch
-from networks import REASON, SYSTEMS, corpus, initialized, network_recipe, write_network
+from networks import REASON, SYSTEMS, corpus, initialized, network_recipe
 from recorded import recorded
 from tiny import labelled_pools, model_system, tokens
 from tokenizers import normalizers
@@ -15,7 +14,7 @@ from aptool.data.collection import Collection
 from aptool.data.pools import list_units, read_pools
 from aptool.data.writing import CollectionWriter
 from aptool.environment import BATCH_SIZES
-from aptool.models import backbone
+from aptool.models import transformer
 from aptool.models.explain import explain_pairs
 from aptool.models.model import LoadedModel, load_model
 from aptool.models.ragged import Ragged
@@ -65,7 +64,7 @@ def test_states_do_not_depend_on_the_batch_size(network, monkeypatch):
     texts = corpus(60)
     together = states(ranker, texts)
 
-    monkeypatch.setattr(backbone, "batch_sizes", lambda device: BATCH_SIZES["cpu"]._replace(network=40))
+    monkeypatch.setattr(transformer, "batch_sizes", lambda device: BATCH_SIZES["cpu"]._replace(network=40))
     assert all(torch.equal(a, b) for a, b in zip(states(ranker, texts), together, strict=True))
 
 
@@ -83,7 +82,6 @@ def test_states_have_the_requested_order(network):
     ("options", "moves"),
     [
         (["encoder.tune=all"], {"embeddings", "layer.0", "layer.1"}),
-        (["encoder.tune=last", "encoder.last=1"], {"layer.1"}),
         (["encoder.tune=none"], set()),
     ],
 )
@@ -108,34 +106,13 @@ def test_frozen_network_has_no_dropout(network):
         assert first.requires_grad is not same
 
 
-def test_checkpointing_gives_the_same_gradients(network):
-    gradients = []
-    for again in ("false", "true"):
-        ranker, _ = initialized("ap-minilm", network, f"encoder.checkpointing={again}")
-        ids = Ragged.of(tokens(*corpus(5)))
-        torch.manual_seed(3)
-        ranker.train()(ids, ids.select(torch.tensor([1, 2, 3, 4, 0]))).sum().backward()
-        gradients.append({name: weight.grad for name, weight in ranker.named_parameters()})
-
-    for name, gradient in gradients[0].items():
-        torch.testing.assert_close(gradients[1][name], gradient)
-
-
-def test_texts_share_a_batch_if_padding_is_cheap():
-    # One text from 16 to 64 is 48 tokens of padding; three from 8 would be 3 * 56.
-    widths = np.array([8, 64, 8, 16, 8])
-    assert backbone._shared_widths(widths, 64).tolist() == [8, 64, 8, 64, 8]
-    assert backbone._shared_widths(widths, 20).tolist() == widths.tolist()
-    assert backbone._shared_widths(widths, 168).tolist() == [64] * 5
-
-
 def test_training_in_bf16_keeps_weights_and_scores_in_fp32(network):
     ids = Ragged.of(tokens(*corpus(8)))
     actual = []
     for precision in ("fp32", "bf16"):
         ranker, _ = initialized("mean-minilm", network, f"encoder.precision={precision}")
         ranker.train()
-        ranker.encoder.backbone.network.eval()  # without dropout
+        ranker.encoder.network.eval()  # without dropout
         actual.append((ranker.encoder(ids).values, ranker.eval().encoder(ids).values))
         assert all(weight.dtype == torch.float32 for weight in ranker.parameters())
 
@@ -252,44 +229,6 @@ def test_resumed_training_gives_the_same_model(network, collection, tmp_path):
     assert events.epochs == [3]
     for file in ("model.safetensors", "config.json", "tokenizer.json"):
         assert (tmp_path / "uninterrupted" / file).read_bytes() == (tmp_path / "resumed" / file).read_bytes()
-
-
-def test_changed_network_is_trained_from_scratch(network, collection, tmp_path):
-    folder = tmp_path / "network"
-    shutil.copytree(network, folder)
-    recipe = network_recipe("mean-minilm", folder, "training.epochs=1")
-    fit(collection, recipe, tmp_path / "model")
-    before = (tmp_path / "model" / "model.safetensors").read_bytes()
-    shutil.rmtree(folder)
-    write_network(folder, size=32)
-
-    fit(collection, recipe, tmp_path / "model", overwrite=True)
-
-    assert len((tmp_path / "model" / "model.safetensors").read_bytes()) > len(before)
-
-
-def test_ranker_can_be_copied(network):
-    ranker, _ = initialized("mean-minilm", network)
-    ids = Ragged.of(tokens(*corpus(3, longest=20)))
-
-    with torch.inference_mode():
-        assert torch.equal(copy.deepcopy(ranker)(ids, ids), ranker(ids, ids))
-
-
-def test_words_without_any_match_have_equal_weights(network, monkeypatch):
-    def first_token(S):  # [CLS] of the answer
-        matches = torch.zeros_like(S)
-        matches[:, 0] = 1
-        return matches
-
-    monkeypatch.setattr("aptool.models.matching.nearest", first_token)
-    ranker, tokenizer = initialized("maxsim-minilm", network)
-    model = LoadedModel(ranker, tokenizer, network_recipe("maxsim-minilm", network), {}, "")
-
-    (explanation,) = explain_pairs(model, [("where is the river", "the bridge near the zebra")])
-
-    assert explanation.answer.special_tokens == pytest.approx(1)
-    np.testing.assert_allclose(explanation.answer.weights, 1 / 5)
 
 
 def test_a_word_has_the_weights_of_its_subword_tokens(aptool, network, collection, tmp_path):

@@ -46,7 +46,7 @@ def test_missing_package_is_named_with_its_extra(aptool, collection_folder, tmp_
             ["training.average_epochs=2", "training.patience=1"],
             "training.patience: 1: expected 0 with training.average_epochs",
         ),
-        ("ap-minilm", ["encoder.tune=most"], "encoder.tune: 'most': expected one of all, last, none"),
+        ("ap-minilm", ["encoder.tune=most"], "encoder.tune: 'most': expected one of all, none"),
     ],
 )
 def test_impossible_recipe_is_refused(preset, more, message):
@@ -61,7 +61,6 @@ def test_impossible_recipe_is_refused(preset, more, message):
     [
         ("ap-minilm", ["text.max_answer_tokens=65"], "text.max_answer_tokens: 65: expected 3 to 64"),
         ("ap-minilm", ["text.max_question_tokens=2"], "text.max_question_tokens: 2: expected 3 to 64"),
-        ("ap-minilm", ["encoder.tune=last", "encoder.last=3"], "encoder.last: 3: expected at most 2"),
     ],
 )
 def test_recipe_beyond_the_limits_of_the_network_is_refused(network, preset, more, message):

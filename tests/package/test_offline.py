@@ -66,7 +66,7 @@ def test_commands_do_not_use_the_network(collection_folder, tmp_path):
 def test_hub_name_uses_the_network(collection_folder, tmp_path):
     """Shows that the tests above would detect a connection."""
     pools = collection_folder / "test.pools.parquet"
-    command = ("score", pools, "--model", "hf://owner/name", "--output", "x.run")
+    command = ("score", pools, "--model", "owner/name", "--output", "x.run")
 
     finished = with_closed_network(command, cwd=tmp_path)
 

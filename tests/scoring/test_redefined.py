@@ -33,8 +33,6 @@ def shifted(vectors):
 # By name of a method: how a subclass changes its result.
 CHANGES = {
     "score_pairs": lambda scores: 3 - 2 * scores,
-    "score_stored": lambda scores: 3 - 2 * scores,
-    "reduce": lambda scores: 3 - 2 * scores,
     "reduce_one": lambda scores: 3 - 2 * scores,
     "score": lambda scores: 3 - 2 * scores,
     "forward": lambda result: (shifted(result[0]), *result[1:]),
@@ -55,7 +53,6 @@ SIMILARITY_CHANGES = {
 }
 ENCODER_CHANGES = {
     "forward": lambda states: states.with_values(shifted(states.values)),
-    "in_precision": shifted,
 }
 
 

@@ -5,8 +5,7 @@ import pytest
 from networks import IDS, piece_tokenizer
 from tokenizers import processors
 
-from aptool.errors import InputError
-from aptool.text.tokenizer import SubwordTokenizer, Tokens, truncate
+from aptool.text.tokenizer import SubwordTokenizer, Tokens
 
 CLS, SEP, UNK = IDS["[CLS]"], IDS["[SEP]"], IDS["[UNK]"]
 
@@ -39,11 +38,12 @@ def test_truncation_keeps_the_special_token_at_the_end(pieces):
     assert tokens.truncated == 1
 
 
-def test_truncation_keeps_the_suffix():
+def test_truncation_keeps_the_suffix(pieces):
     tokens = Tokens(np.arange(9, dtype=np.int32), np.array([0, 6, 9]))
 
     # The first two and the last two of 0 1 2 3 4 5; 6 7 8 is short enough.
-    cut = truncate(tokens, 4, suffix_length=2)
+    pieces.suffix_length = 2
+    cut = pieces.truncate(tokens, 4)
 
     assert (cut.ids.tolist(), cut.offsets.tolist(), cut.truncated) == ([0, 1, 4, 5, 6, 7, 8], [0, 4, 7], 1)
 
@@ -72,12 +72,3 @@ def test_a_saved_tokenizer_encodes_the_same(pieces, tmp_path):
 
     assert again.encode(["the river"]).ids.tolist() == pieces.encode(["the river"]).ids.tolist()
     assert again.word_indices("the river").tolist() == [-1, 0, 1, 1, -1]
-
-
-def test_a_file_that_is_no_tokenizer_is_refused(tmp_path):
-    (tmp_path / "tokenizer.json").write_text("{}")
-
-    with pytest.raises(InputError, match=r"tokenizer\.json: .*expected a tokenizer\.json"):
-        SubwordTokenizer.load(tmp_path / "tokenizer.json")
-    with pytest.raises(InputError, match="file not found"):
-        SubwordTokenizer.load(tmp_path / "none.json")

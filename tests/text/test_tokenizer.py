@@ -157,8 +157,3 @@ def test_a_tokenizer_with_a_gap_or_an_id_twice_is_refused(tmp_path, changed, pro
 
     with pytest.raises(InputError, match=rf"tokenizer\.json: {problem}; expected each id from 0 to"):
         WordTokenizer.load(path)
-
-
-def test_a_missing_tokenizer_is_refused(tmp_path):
-    with pytest.raises(InputError, match="file not found; expected the tokenizer of a model"):
-        WordTokenizer.load(tmp_path / "tokenizer.json")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from recorded import recorded
 
 from aptool.errors import AptoolError
-from aptool.text.vectors import WordVectors, read_vectors, write_vectors
+from aptool.text.vectors import WordVectors, read_vectors
 
 KINDS = ("binary", "binary with newlines", "text", "GloVe", "fastText")
 
@@ -113,15 +113,6 @@ def test_intact_files_are_read_exactly(path, kind, made, bom, packed):
     assert np.array_equal(some.matrix, made.matrix[::2])
 
 
-@quick
-@given(made=vectors())
-def test_written_vectors_are_read_exactly(path, made):
-    write_vectors(path, made)
-    result = read_vectors(path, made.words)
-    assert result.words == made.words
-    assert np.array_equal(result.matrix, made.matrix)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @quick
 @given(made=vectors(), data=st.data())
@@ -161,13 +152,3 @@ def test_inserted_bytes_are_refused_or_change_one_word(path, kind, made, data):
 def test_any_bytes_are_read_or_refused(path, data):
     read(path, data, ["a", "1"])
     read(path, b"2 3\n" + data, ["a", "1"])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@quick
-@given(made=vectors(), data=st.data())
-def test_changed_bytes_are_read_or_refused(path, kind, made, data):
-    content = bytearray(as_bytes(made, kind))
-    for _ in range(data.draw(st.integers(1, 4))):
-        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    read(path, bytes(content), made.words)

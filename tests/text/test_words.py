@@ -10,15 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import options, row, write_pools
 
 import aptool as library
-from aptool.data.pools import list_units
-from aptool.errors import AptoolError, UsageError
-from aptool.models.model import load_model
-from aptool.scoring.systems import baseline
+from aptool.errors import AptoolError
 from aptool.text.tokenizer import WordTokenizer
-from aptool.text.words import bigram_words, has_words, separate_bigrams, unicode_words, word_splitter
+from aptool.text.words import bigram_words, has_words, separate_bigrams, unicode_words
 
 LANGUAGES = Path(__file__).parents[2] / "examples" / "languages"
 
@@ -194,75 +190,6 @@ def test_figures_by_hand(aptool, tmp_path, monkeypatch, language):
 RUNS = ["data/dev.run", "unicode.run"]
 
 
-@pytest.mark.parametrize(
-    ("language", "question", "answer", "score"),
-    [
-        # 12 answers of 65 bigrams. 长城, in 2 answers, is the common bigram; the answer has 7 bigrams.
-        ("zh", 0, 0, math.log(1 + 10.5 / 2.5) / (1 + 1.2 * (0.25 + 0.75 * 7 / (65 / 12)))),
-        # 9 answers of 59 bigrams. 首都, in 1 answer, is the common bigram; the answer has 5 bigrams.
-        ("ja", 4, 0, math.log(1 + 8.5 / 1.5) / (1 + 1.2 * (0.25 + 0.75 * 5 / (59 / 9)))),
-    ],
-)
-def test_scores_by_hand(aptool, tmp_path, language, question, answer, score):
-    aptool("data", "import", "table", f"dev={LANGUAGES / language}.csv", "--output", tmp_path / "data")
-    pools = library.Pools.load(tmp_path / "data" / "dev.pools.parquet")
-
-    run = library.bm25_run(pools, words="bigrams").to_dict()
-
-    assert run[f"dev-Q{question}"][f"dev-Q{question}-{answer}"] == pytest.approx(score, rel=1e-6)
-
-
-POOL = {"q": ("a-b c", {"x": "a b", "y": "a-b"})}
-
-
-def test_function_of_an_import_path(aptool, tmp_path, monkeypatch):
-    """The words of `shlex.split` are a-b and c; those of unicode a, b and c."""
-    monkeypatch.chdir(tmp_path)
-    pools = library.Pools(POOL)
-
-    split = library.bm25_run(pools, words="shlex:split").to_dict()["q"]
-
-    assert split["x"] == 0 < split["y"]
-    library.score(pools, baseline("bm25", words="shlex:split"), "one.run")
-    assert library.Run.load("one.run").to_dict()["q"] == pytest.approx(split)
-    assert library.bm25_run(pools).to_dict()["q"]["x"] > 0
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("bigram", "words: 'bigram': expected unicode, bigrams, or MODULE:FUNCTION"),
-        ("no_such_module:f", "words: no_such_module:f: No module named 'no_such_module'; expected"),
-        ("json:f", "words: json:f: module 'json' has no attribute 'f'; expected"),
-        ("json:decoder", "words: json:decoder: not a function; expected"),
-    ],
-)
-def test_wrong_words_are_refused(words, message):
-    with pytest.raises(UsageError) as error:
-        library.bm25_run(library.Pools(POOL), words=words)
-
-    assert str(error.value).startswith(message)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("math:sqrt", "words: math:sqrt: TypeError: must be real number, not str, for the text "),
-        ("builtins:bytearray", "words: builtins:bytearray: TypeError: string argument without an encoding"),
-    ],
-)
-def test_failing_functions_end_in_one_line(words, message):
-    with pytest.raises(AptoolError) as error:
-        library.bm25_run(library.Pools(POOL), words=words)
-
-    assert str(error.value).startswith(message)
-
-
-def test_words_that_are_not_text_are_refused():
-    with pytest.raises(AptoolError, match=r"words: base64:b64decode: \[.*\]: expected a list of words"):
-        word_splitter("base64:b64decode")("abcd")
-
-
 def test_words_belong_to_bm25(aptool, collection_folder, tmp_path):
     pools = collection_folder / "dev.pools.parquet"
     output = ["--output", tmp_path / "dev.run"]
@@ -270,54 +197,7 @@ def test_words_belong_to_bm25(aptool, collection_folder, tmp_path):
     finished = aptool("score", pools, "--model", "random", "--words", "bigrams", *output)
 
     assert finished.code == 2
-    assert finished.err[-1] == "aptool: --words: requires the model bm25; a recipe has text.words"
-
-
-def test_systems_of_other_words_have_other_fingerprints(tmp_path):
-    from aptool.scoring.systems import Bm25
-
-    units = list_units([write_pools(tmp_path / "x.parquet", [row("q", "a", [("x", "a b"), ("y", "c")])])])
-    scorers = [Bm25(words).open(units) for words in ("unicode", "bigrams", "shlex:split")]
-
-    assert len({scorer.fingerprint for scorer in scorers}) == 3
-
-
-def test_tokenizer_of_bigrams():
-    texts = ["東京タワーは赤い。", "TOKYO tower!"]
-    tokenizer = WordTokenizer.learn(texts, bigrams=True)
-
-    assert tokenizer.split(texts[0]) == ["東京", "京タ", "タワ", "ワー", "ーは", "は赤", "赤い", "。"]
-    tokens = tokenizer.encode(["東京 tower", "京タワ", ""])
-    words = [tokenizer.words[number] for number in tokens.ids]
-    assert words == ["東京", "tower", "京タ", "タワ", "[UNK]"]
-    assert len(tokenizer.word_indices(texts[0])) == 8
-
-
-def test_word_systems_take_bigrams_and_keep_them(tmp_path, monkeypatch, aptool):
-    monkeypatch.chdir(tmp_path)
-    file = LANGUAGES / "ja.csv"
-    aptool("data", "import", "table", f"train={file}", f"dev={file}", "--output", "ja")
-    recipe = [*options("qa-cnn"), "text.words=bigrams"]
-    model = library.train("ja", preset="qa-cnn", set=recipe, seed=1)
-    model.save("model")
-    tokenizer = load_model("model").tokenizer
-
-    assert json.loads(Path("model/config.json").read_text())["recipe"]["text"]["words"] == "bigrams"
-    assert tokenizer.split("京タワ") == ["京タ", "タワ"]
-    ids = tokenizer.encode(["京タワ"]).ids.tolist()
-    assert [tokenizer.words[number] for number in ids] == ["京タ", "タワ"]
-    pools = library.Pools.load("ja/dev.pools.parquet")
-    assert library.load("model", device="cpu").run(pools).to_dict() == model.run(pools).to_dict()
-    changed = library.train("ja", preset="qa-cnn", set=[*recipe, "training.epochs=0"], start="model")
-    assert changed.config["recipe"]["text"]["words"] == "bigrams"
-    with pytest.raises(AptoolError, match=r"text.words: 'unicode': expected 'bigrams', as in the model"):
-        library.train("ja", preset="qa-cnn", set=[*recipe, "text.words=unicode"], start="model")
-
-
-def test_recipes_leave_out_the_default(model_folder):
-    config = json.loads((model_folder / "config.json").read_text())
-
-    assert "words" not in config["recipe"]["text"]
+    assert finished.err[-1] == "aptool: --words: requires the model bm25"
 
 
 @pytest.mark.parametrize("language", BY_HAND)
@@ -331,7 +211,8 @@ def test_check_warns_of_questions_without_words(aptool, tmp_path, language):
     assert line.startswith("dev: warning: 5 of 5 questions have no separate words")
 
 
-def test_check_does_not_warn_of_english(aptool, collection_folder):
-    finished = aptool("data", "check", collection_folder)
+def test_wrong_words_are_refused():
+    pools = library.Pools({"q": ("a-b c", {"x": "a b", "y": "a-b"})})
 
-    assert not [line for line in finished.err if "separate words" in line]
+    with pytest.raises(AptoolError, match=r"^words: 'bigram': expected one of unicode, bigrams$"):
+        library.bm25_run(pools, words="bigram")

