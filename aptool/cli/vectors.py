@@ -76,7 +76,7 @@ def distill(
     from aptool.text.distill import SentenceEncoder, distill_vectors
     from aptool.text.tokenizer import SubwordTokenizer
     from aptool.text.vectors import write_vectors
-    from aptool.training.texts import read_texts
+    from aptool.training.data import read_texts
 
     start = time.perf_counter()
     network = open_network(model)
