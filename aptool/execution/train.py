@@ -59,8 +59,7 @@ def train(
             model object.
         overwrite: replace an existing model even if aptool did not write it, or it has changed since.
         vectors: word vectors: a file, a folder or a hub name; ``learned`` or ``random``.
-        set: options of the recipe: ``{"training.epochs": 5}``, ``{"training": {"epochs": 5}}`` or
-            ``["training.epochs=5"]``.
+        set: options of the recipe: ``{"training.epochs": 5}`` or ``["training.epochs=5"]``.
         device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda`` or a GPU such as ``cuda:1``.
         cluster: address of a Ray cluster, or True for RAY_ADDRESS (``auto`` if unset). Default: no cluster.
         workers: number of worker processes of the cluster, or a minimum and a maximum for elastic training.
