@@ -23,9 +23,9 @@ CHECKPOINT_MINUTES = 10.0
 # Largest number of negatives per question.
 MOST_NEGATIVES = 100_000
 
-# Values of options by ``section.key`` or by section; or texts ``section.key=value``.
+# Values of options by ``section.key``, or texts ``section.key=value``.
 Value: TypeAlias = str | int | float | bool
-Overrides: TypeAlias = Mapping[str, Value | Mapping[str, Value]] | Iterable[str]
+Overrides: TypeAlias = Mapping[str, Value] | Iterable[str]
 
 # A number such as ``.5``, which TOML does not allow.
 _POINT_FIRST = re.compile(r"[+-]?\.[0-9]+(e[+-]?[0-9]+)?")
@@ -262,30 +262,25 @@ def apply_overrides(table: dict[str, Any], overrides: Overrides) -> dict[str, An
 
 def parse_overrides(overrides: Overrides) -> dict[str, Value]:
     """Return the values of options by ``section.key``; a value of a text that is not TOML is text."""
-    expected = "a dict {'section.key': value} or a list of 'section.key=value'"
     values: dict[str, Value] = {}
-
-    def add(section: str, key: str, value: Value, source: str) -> None:
-        if not (section and key):
-            raise UsageError(f"set {source!r}: expected section.key=value, such as training.epochs=5")
-        values[f"{section}.{key}"] = value
-
-    if not isinstance(overrides, Mapping):
-        for number, item in enumerate(check_list("set", overrides, expected, empty=True)):
-            option, equals, text = check_text("set", item, f"item {number}").partition("=")
-            section, _, key = option.strip().partition(".")
-            add(section, key if equals else "", _text_value(text), item)
+    if isinstance(overrides, Mapping):
+        for option, value in overrides.items():
+            _check_option(check_text("set", option, expected="a key 'section.key' (str)"), option)
+            values[option] = value
         return values
-    for section, options in overrides.items():
-        check_text("set", section, expected="a key 'section.key' (str)")
-        if isinstance(options, Mapping):
-            for key, value in options.items():
-                check_text("set", key, section, "the name of an option (str)")
-                add(section, key, _plain_value(f"{section}.{key}", value), section)
-        else:
-            first, _, key = section.partition(".")
-            add(first, key, _plain_value(section, options), section)
+    expected = "a dict {'section.key': value} or a list of 'section.key=value'"
+    for item in check_list("set", overrides, expected, empty=True):
+        option, equals, text = check_text("set", item).partition("=")
+        option = option.strip()
+        _check_option(option if equals else "", item)
+        values[option] = _text_value(text)
     return values
+
+
+def _check_option(option: str, given: str) -> None:
+    section, _, key = option.partition(".")
+    if not (section and key):
+        raise UsageError(f"set {given!r}: expected section.key=value, such as training.epochs=5")
 
 
 def _text_value(text: str) -> Value:
@@ -295,13 +290,3 @@ def _text_value(text: str) -> Value:
     except InputError:
         return float(text) if _POINT_FIRST.fullmatch(text.strip()) else text.strip()
     return value
-
-
-def _plain_value(option: str, value: object) -> Value:
-    """Return a value with a plain type."""
-    if isinstance(value, str):
-        return check_text("set", value, option)
-    for kind in (bool, int, float):
-        if isinstance(value, kind):
-            return kind(value)
-    raise InputError("set", position=option, value=value, expected="a str, an int, a float or a bool")

@@ -290,8 +290,8 @@ def train(
             checkpoint; after the training, it loads the model. Default: a temporary folder, deleted with the
             model object.
         overwrite: replace an existing model even if aptool did not write it, or it has changed since.
-        set: options of the recipe: ``{"training.epochs": 5}``, ``{"training": {"epochs": 5}}`` or
-            ``["training.epochs=5"]``. ``vectors.source`` names the word vectors.
+        set: options of the recipe: ``{"training.epochs": 5}`` or ``["training.epochs=5"]``.
+            ``vectors.source`` names the word vectors.
         device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda`` or a GPU such as ``cuda:1``.
         cluster: address of a Ray cluster, or True for RAY_ADDRESS (``auto`` if unset). Default: no cluster.
         workers: number of worker processes of the cluster, or a minimum and a maximum for elastic training.

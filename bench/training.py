@@ -16,6 +16,7 @@ import argparse
 import statistics
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -30,7 +31,7 @@ from aptool.progress import LogLines
 from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.training import loop
 from aptool.training.data import IndexLists, TrainingSet
-from aptool.training.loop import train
+from aptool.training.loop import Training
 from bench.common import benchmark_parser, record, setting
 from bench.workloads import VOCABULARY, insuranceqa, system_recipe, texts
 
@@ -58,14 +59,14 @@ def whole_epochs(recipe: Recipe, data: TrainingSet, options: argparse.Namespace)
     """Median seconds of training, of mining (a part of training) and of the dev pass."""
     dev = insuranceqa(DEV_SHARE * options.scale, seed=1)
 
-    def evaluate(ranker: Ranker) -> dict[str, float]:
-        scores = RankerScorer(ranker, device=options.device).score(*dev)
-        return {recipe.training.dev_measure: float(scores.mean())}
+    def measures(ranker: Ranker, measure: str, group: object) -> dict[str, float]:
+        return {measure: float(RankerScorer(ranker, device=options.device).score(*dev).mean())}
 
     epochs = replace(recipe.training, epochs=options.repeats + 1, patience=0)
-    result = train(new_ranker(recipe, options), data, epochs, seed=SEED, evaluate=evaluate)
-    assert result is not None
-    seconds = [entry["seconds"] for entry in result.history[1:]]
+    dev_set: Any = SimpleNamespace(measures=measures)
+    training = Training(new_ranker(recipe, options), data, dev_set, epochs, SEED)
+    list(training.states())
+    seconds = [entry["seconds"] for entry in training.history[1:]]
     return {part: statistics.median(entry[part] for entry in seconds) for part in ("train", "mining", "dev")}
 
 
@@ -77,13 +78,8 @@ def sampled_epoch(recipe: Recipe, data: TrainingSet, options: argparse.Namespace
     epoch = replace(recipe.training, epochs=1, mining_interval=1)
     clock: list[float] = []
     with mock.patch.object(loop, "progress", return_value=_Clock(clock)):
-        train(
-            new_ranker(recipe, options),
-            some,
-            epoch,
-            seed=SEED,
-            evaluate=lambda ranker: {epoch.dev_measure: 0.0},
-        )
+        dev: Any = SimpleNamespace(measures=lambda *given: {epoch.dev_measure: 0.0})
+        list(Training(new_ranker(recipe, options), some, dev, epoch, SEED).states())
     timed = len(some.pairs) - WARM_UP * size
     return (clock[-1] - clock[WARM_UP - 1]) / timed * len(data.pairs)
 

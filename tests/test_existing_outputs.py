@@ -43,9 +43,7 @@ FOLDERS = {
         "data import table test={tsv} --question-id qid --answer-id aid --output {out}",
         "collection.json",
     ),
-    "matrix": ("matrix {table} --output {out}", "table.md"),
-    "matrix, table": ("matrix {table} --output {out}", "table.json"),
-    "matrix, run": ("matrix {table} --output {out}", "tiny/bm25/seed0/test.run"),
+    "matrix": ("matrix {table} --output {out}", "tiny/bm25/seed0/test.run"),
     "matrix, result": ("matrix {table} --output {out}", "tiny/bm25/seed0/test.json"),
 }
 

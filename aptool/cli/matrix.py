@@ -27,7 +27,6 @@ from aptool.errors import AptoolError, UsageError
 
 if TYPE_CHECKING:
     from aptool.execution import Jobs
-    from aptool.experiments.matrix import ExperimentMatrix
     from aptool.paths import Location
 
 
@@ -86,11 +85,13 @@ def matrix(
         raise UsageError(
             f"--workers {place.workers}: requires --jobs 1; expected --jobs for trials side by side"
         )
+    from aptool.data.collection import Collection
     from aptool.experiments.matrix import only, read_matrix
 
     plan = only(read_matrix(table, _values(given)), patterns)
-    _check_collections(plan)
-
+    for evaluated in dict.fromkeys(experiment.evaluated for experiment in plan.experiments):
+        if evaluated.build is None and not evaluated.optional:
+            Collection(evaluated.path)  # raises before PyTorch is imported
     from aptool.evaluation.names import is_mean
     from aptool.experiments.runner import run_matrix
     from aptool.experiments.table import (
@@ -133,15 +134,6 @@ def matrix(
     failed = not_above_random(summaries, plan)
     if failed:
         raise AptoolError(f"not above random order: {'; '.join(failed)}")
-
-
-def _check_collections(plan: "ExperimentMatrix") -> None:
-    """Raise, before PyTorch is imported, if a collection cannot be opened that is not built or optional."""
-    from aptool.data.collection import Collection
-
-    for evaluated in dict.fromkeys(experiment.evaluated for experiment in plan.experiments):
-        if evaluated.build is None and not evaluated.optional:
-            Collection(evaluated.path)
 
 
 def _values(given: tuple[str, ...]) -> dict[str, str]:

@@ -38,14 +38,12 @@ class TrainCommand(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            from dataclasses import fields
-
-            from aptool.config import TextOptions, TrainingOptions, VectorOptions
+            from aptool.config import Recipe
 
             name = error.option_name.lstrip("-").replace("-", "_")
-            for section in (TrainingOptions, TextOptions, VectorOptions):
-                if name in {option.name for option in fields(section)}:
-                    title = section.__name__.removesuffix("Options").lower()
+            sections = Recipe("", {}, {}).to_dict()
+            for title in ("training", "text", "vectors"):
+                if name in sections[title]:
                     ctx.fail(f"No such option: {error.option_name}; expected --set {title}.{name}=VALUE")
             raise
 
@@ -104,12 +102,18 @@ def train(
     """
     from aptool.config import load_recipe
     from aptool.execution import Where, build_recipe, train_recipe
+    from aptool.files import stat
+    from aptool.models.hub import find_folder
     from aptool.paths import with_home
 
     opened, place = _open_collection(collection), Where(**where)
-    if preset is not None and start is None:
-        load_recipe(with_home(preset), overrides)  # before PyTorch is imported
-    _check_inputs(vectors, start)
+    # Missing inputs are refused before PyTorch is imported.
+    if start is not None:
+        find_folder(start)
+    elif preset is not None:
+        load_recipe(with_home(preset), overrides)
+    if vectors not in (None, "learned", "random"):
+        stat(vectors)
 
     recipe = build_recipe(preset, set=overrides, start=start, vectors=vectors)
     if output is None:
@@ -146,17 +150,6 @@ def _open_collection(collection: str | None) -> "Collection":
     if collection in preset_names() and not Path(collection).exists():
         raise UsageError(f"COLLECTION {collection}: the name of a preset; expected --preset {collection}")
     return Collection(collection)
-
-
-def _check_inputs(vectors: str | None, start: str | None) -> None:
-    """Raise, before PyTorch is imported, if word vectors or a model does not exist."""
-    from aptool.files import stat
-    from aptool.models.hub import find_folder
-
-    if start is not None:
-        find_folder(start)
-    if vectors not in (None, "learned", "random"):
-        stat(vectors)
 
 
 def _details(fit: "Fit", recipe: "Recipe") -> str:

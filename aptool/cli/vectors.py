@@ -81,7 +81,7 @@ def distill(
     from aptool.models.distill import distill_vectors
     from aptool.models.pretrained import open_network
     from aptool.text.vectors import write_vectors
-    from aptool.training.texts import read_texts
+    from aptool.training.data import read_texts
 
     network = open_network(model)
     texts = [

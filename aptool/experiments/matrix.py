@@ -56,10 +56,9 @@ class SystemSpec(NamedTuple):
     """
 
     name: str
-    baseline: str | None
-    preset: str | None
-    overrides: tuple[str, ...]
-    fuse: tuple[str, ...]
+    baseline: str | None = None
+    preset: str | None = None
+    fuse: tuple[str, ...] = ()
     combine: tuple[str, ...] = ()
     recipe: Recipe | None = None  # of a preset
     model: str | None = None  # folder or name
@@ -90,9 +89,7 @@ class ExperimentMatrix(NamedTuple):
 
 def read_matrix(path: str | Location, values: Mapping[str, str] = MappingProxyType({})) -> ExperimentMatrix:
     """Read an experiment matrix, with ``values`` for each ``${name}`` in its strings."""
-    table = read_toml(path, "an experiment matrix")
-    _check_used(path, table, values)
-    document = _substituted(table, values, path)
+    document = _substituted(read_toml(path, "an experiment matrix"), values, path)
     check_document("matrix", document, path)
     measures = _measures(path, document)
     splits = {name: _evaluated_splits(name, entry) for name, entry in document["collections"].items()}
@@ -139,19 +136,13 @@ def _measures(path: str | Location, document: dict[str, Any]) -> tuple[str, ...]
 
 
 def _systems(path: str | Location, entries: dict[str, dict[str, Any]]) -> dict[str, SystemSpec]:
-    systems = {
-        name: SystemSpec(
-            name,
-            entry.get("baseline"),
-            entry.get("preset"),
-            tuple(entry.get("set", ())),
-            tuple(entry.get("fuse", ())),
-            tuple(entry.get("combine", ())),
-            recipe=_recipe(name, entry),
-            **{key: entry[key] for key in ("model", "backend", "precision") if key in entry},
-        )
-        for name, entry in entries.items()
-    }
+    systems = {}
+    for name, entry in entries.items():
+        fields: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()
+        }
+        fields.pop("set", None)
+        systems[name] = SystemSpec(name, recipe=_recipe(name, entry), **fields)
     for system in systems.values():
         position = f"systems/{system.name}/{'fuse' if system.fuse else 'combine'}"
         for name in system.parts:
@@ -214,29 +205,23 @@ def _check_names(path: str | Location, collections: Mapping[str, list[EvaluatedS
                 raise InputError(path, position=f"collections/{name}", value=name, expected=expected)
 
 
-def _check_used(path: str | Location, table: Mapping[str, Any], values: Mapping[str, str]) -> None:
-    """Raise if the table does not use a value: its name may be mistyped."""
-    names = Template(json.dumps(table, default=str)).get_identifiers()
+def _substituted(table: dict[str, Any], values: Mapping[str, str], path: str | Location) -> dict[str, Any]:
+    """Copy a table with every ``${name}`` in its strings replaced; raise for a value without a use."""
+    template = Template(json.dumps(table, default=str))
+    names = template.get_identifiers()
     for name in values:
-        if name not in names:
+        if name not in names:  # it may be mistyped
             expected = f"one of {', '.join(sorted(names))}" if names else "no --let: the table has no ${name}"
             raise InputError(path, position="--let", value=name, expected=expected)
-
-
-def _substituted(value: Any, values: Mapping[str, str], path: str | Location) -> Any:
-    """Copy a TOML value with every ``${name}`` in its strings replaced."""
-    if isinstance(value, dict):
-        return {key: _substituted(entry, values, path) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_substituted(entry, values, path) for entry in value]
-    if not isinstance(value, str):
-        return value
-    try:
-        return Template(value).substitute(values)
-    except KeyError as error:
-        raise InputError(path, value=value, expected=f"--let {error.args[0]}=...") from error
-    except ValueError as error:
-        raise InputError(path, value=value, expected="${name}, or $$ for a dollar sign") from error
+    for name in names:
+        if name not in values:
+            raise InputError(path, value=f"${{{name}}}", expected=f"--let {name}=...")
+    if not template.is_valid():
+        raise InputError(path, problem="a $ without a name", expected="${name}, or $$ for a dollar sign")
+    document: dict[str, Any] = json.loads(
+        template.substitute({name: json.dumps(value)[1:-1] for name, value in values.items()})
+    )
+    return document
 
 
 def _check_known(path: str | Location, position: str, name: str, defined: Collection[str]) -> None:

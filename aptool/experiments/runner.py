@@ -5,7 +5,7 @@ into one run over all questions: a system that was not trained on a question sco
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -26,7 +26,7 @@ from aptool.errors import AptoolError, InputError, located
 from aptool.evaluation.measures import evaluate_frames
 from aptool.experiments.matrix import EvaluatedSplit, ExperimentMatrix, Fold, list_trials
 from aptool.experiments.side_by_side import Processes, run_side_by_side
-from aptool.experiments.table import check_tables, start_table
+from aptool.experiments.table import open_folder
 from aptool.experiments.trial import Result, Train, TrialRunner, write_derived_run
 from aptool.models.build import check_recipe
 from aptool.outputs import check_output_folder, lock
@@ -83,10 +83,8 @@ def run_matrix(
     """
     _check_recipes(matrix)
     check_output_folder(output, overwrite=True)
-    if not overwrite:
-        check_tables(output)
+    open_folder(output, overwrite=overwrite)
     with lock(output):
-        start_table(output)
         collections = _open_collections(matrix, output, overwrite)
         experiments = [experiment for experiment in matrix.experiments if experiment.evaluated in collections]
         folders = {evaluated.collection: collection.path for evaluated, collection in collections.items()}
@@ -104,12 +102,13 @@ def run_matrix(
             for trial_results in by_trial
             for result in trial_results
         }
-        ordered = [
-            (experiment.evaluated, results[experiment.evaluated.name, experiment.system.name, seed])
-            for experiment in experiments
-            for seed in experiment.seeds
-        ]
-        return _pool_folds(ordered, collections, output, overwrite)
+        by_name: dict[tuple[str, str, int], list[Result]] = {}  # by the names of the results
+        for experiment in experiments:
+            evaluated, system = experiment.evaluated, experiment.system.name
+            for seed in experiment.seeds:
+                result = results[evaluated.name, system, seed]
+                by_name.setdefault((evaluated.result, system, seed), []).append(result)
+        return _pool_folds(by_name, output, overwrite)
 
 
 def _check_recipes(matrix: ExperimentMatrix) -> None:
@@ -208,39 +207,32 @@ def _open_pooled(folds: Sequence[Collection], overwrite: bool) -> Collection:
 
 
 def _pool_folds(
-    results: Iterable[tuple[EvaluatedSplit, Result]],
-    collections: Mapping[EvaluatedSplit, Collection],
-    output: Location,
-    overwrite: bool,
+    results: Mapping[tuple[str, str, int], list[Result]], output: Location, overwrite: bool
 ) -> list[Result]:
     """Replace the results on the folds of a collection by one result over all of its questions."""
-    folds: dict[str, list[Collection]] = {}
-    for evaluated, collection in collections.items():
-        if evaluated.fold is not None:
-            folds.setdefault(evaluated.fold.source, []).append(collection)
-    pooled = {name: _open_pooled(parts, overwrite) for name, parts in folds.items()}
-    groups: dict[Any, list[Result]] = {}
-    for evaluated, result in results:
-        source = evaluated.fold.source if evaluated.fold is not None else evaluated
-        groups.setdefault((source, result.system, result.seed), []).append(result)
-    return [
-        _pool(source, group, pooled[source], output, overwrite) if isinstance(source, str) else group[0]
-        for (source, _, _), group in groups.items()
-    ]
+    pooled: dict[str, Collection] = {}
+    joined = []
+    for (name, _, _), parts in results.items():
+        if name == parts[0].collection:
+            joined += parts  # not of folds
+            continue
+        if name not in pooled:
+            pooled[name] = _open_pooled([Collection(part.folder) for part in parts], overwrite)
+        joined.append(_pool(name, parts, pooled[name], output, overwrite))
+    return joined
 
 
-def _pool(source: str, parts: list[Result], pooled: Collection, output: Location, overwrite: bool) -> Result:
+def _pool(name: str, parts: list[Result], pooled: Collection, output: Location, overwrite: bool) -> Result:
     """Pool the results of all folds, of one system with one seed."""
     first = parts[0]
-    name = f"{source}-{POOLED}"
     run = output / name / first.system / f"seed{first.seed}" / f"{POOLED}.run"
     frame = pl.concat([read_run(part.run).frame for part in parts])
     write_derived_run(run, frame, first.system, overwrite=overwrite)
     evaluation = evaluate_frames(
         read_qrels(pooled.qrels_file(POOLED)), read_run(run).frame, list(first.measures), run_name=str(run)
     )
-    shared = set.intersection(*(set(part.costs) for part in parts))
-    costs = {name: sum(part.costs[name] for part in parts) for name in sorted(shared)}
+    shared = sorted(set.intersection(*(set(part.costs) for part in parts)))
+    costs = {cost: sum(part.costs[cost] for part in parts) for cost in shared}
     if "bytes_per_answer" in costs:
         costs["bytes_per_answer"] /= len(parts)
     return first._replace(

@@ -3,19 +3,17 @@
 A failed trial does not stop other trials; only fusions of its runs are left out.
 """
 
-import contextlib
 import logging
 import multiprocessing
-import multiprocessing.connection
 import os
 import signal
 import threading
-import traceback
 from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 import torch
 from typing_extensions import override
@@ -32,12 +30,14 @@ logger = logging.getLogger(__name__)
 # Seconds between two polls of the processes.
 POLL_SECONDS = 0.3
 
+Outcome: TypeAlias = list[Result] | AptoolError
+
 
 class Ended(NamedTuple):
     """The end of a trial, by its number."""
 
     trial: int
-    outcome: list[Result] | AptoolError
+    outcome: Outcome
 
 
 class Processes(Protocol):
@@ -53,7 +53,7 @@ class Processes(Protocol):
         """Wait for trials that end, for at most ``timeout`` seconds."""
 
 
-def run_trial(trial: Trial, runner: TrialRunner) -> list[Result] | AptoolError:
+def run_trial(trial: Trial, runner: TrialRunner) -> Outcome:
     """Run a trial in a worker process; return its results, or its error."""
     try:
         return runner.run(trial)
@@ -73,92 +73,39 @@ def run_side_by_side(
     A fusion starts when the fused trials are done. Trials with stored results are evaluated in this process.
     If a trial fails, its error is raised when all trials that do not depend on it are done.
     """
-    stored = {number: runner.run(trial) for number, trial in enumerate(trials) if runner.is_done(trial)}
+    done = {number: runner.run(trial) for number, trial in enumerate(trials) if runner.is_done(trial)}
     numbers = {trial.key: number for number, trial in enumerate(trials)}
-    needs = [[numbers[part.key] for part in parts_of(trial, runner.matrix.systems)] for trial in trials]
-    schedule = _Schedule(trials, needs, stored)
-    with progress("matrix", len(trials), "trials", len(stored)) as bar:
-        while not schedule.is_over:
-            while processes.has_room() and (number := schedule.next()) is not None:
-                processes.start(number, trials[number], runner)
-            bar.set_postfix_str(schedule.detail(), refresh=True)
-            for ended in processes.ended(POLL_SECONDS):
-                schedule.end(*ended)
+    needs = [{numbers[part.key] for part in parts_of(trial, runner.matrix.systems)} for trial in trials]
+    waiting = [number for number in range(len(trials)) if number not in done]
+    running: list[int] = []
+    failed: dict[int, AptoolError] = {}
+    with progress("matrix", len(trials), "trials", len(done)) as bar:
+        while waiting or running:
+            waiting = [number for number in waiting if not needs[number] & failed.keys()]
+            for number in [number for number in waiting if needs[number] <= done.keys()]:
+                if processes.has_room():
+                    waiting.remove(number)
+                    running.append(number)
+                    processes.start(number, trials[number], runner)
+            names = ", ".join(trials[number].system.name for number in running[:3])
+            bar.set_postfix_str(f"{len(running)} running: {names}", refresh=True)
+            for number, outcome in processes.ended(POLL_SECONDS):
+                running.remove(number)
                 bar.update(1)
-    schedule.raise_errors()
-    return [schedule.done[number] for number in range(len(trials))]
-
-
-class _Schedule:
-    """The waiting, running, finished and failed trials of a matrix."""
-
-    def __init__(
-        self, trials: Sequence[Trial], needs: list[list[int]], stored: dict[int, list[Result]]
-    ) -> None:
-        self.done = stored
-        self._trials = trials
-        self._needs = needs  # numbers of the trials that each trial fuses
-        self._waiting = [number for number in range(len(trials)) if number not in stored]
-        self._running: list[int] = []
-        self._failed: dict[int, AptoolError] = {}
-        self._skipped = 0
-
-    @property
-    def is_over(self) -> bool:
-        return not self._waiting and not self._running
-
-    def next(self) -> int | None:
-        """Start the next trial whose parts are done; return its number, or None if no trial can start."""
-        for number in list(self._waiting):
-            needs = self._needs[number]
-            if any(need in self._failed for need in needs):
-                self._waiting.remove(number)
-                self._skipped += 1
-            elif all(need in self.done for need in needs):
-                self._waiting.remove(number)
-                self._running.append(number)
-                return number
-        return None
-
-    def end(self, number: int, outcome: list[Result] | AptoolError) -> None:
-        """Record the end of a trial."""
-        self._running.remove(number)
-        if isinstance(outcome, AptoolError):
-            self._failed[number] = outcome
-            logger.info(f"failed: {outcome}")
-        else:
-            self.done[number] = outcome
-            for result in outcome:
-                name = f"{result.collection}: {result.system}, seed {result.seed}"
-                logger.info(f"{name}: {measures_line(result.measures)}")
-
-    def detail(self) -> str:
-        """The running trials, for the progress bar."""
-        running = [self._trials[number].system.name for number in self._running]
-        more = f", {len(running) - 3} more" if len(running) > 3 else ""
-        return f"running {', '.join(running[:3])}{more}"
-
-    def raise_errors(self) -> None:
-        """Raise the error of the first failed trial, if any."""
-        if not self._failed:
-            return
-        first = self._failed[min(self._failed)]
-        missing = len(self._failed) - 1 + self._skipped
+                if isinstance(outcome, AptoolError):
+                    failed[number] = outcome
+                    logger.info(f"failed: {outcome}")
+                    continue
+                done[number] = outcome
+                for result in outcome:
+                    name = f"{result.collection}: {result.system}, seed {result.seed}"
+                    logger.info(f"{name}: {measures_line(result.measures)}")
+    if failed:
+        first = failed[min(failed)]
+        missing = len(trials) - len(done) - 1
         more = f" (and {missing} more without results)" if missing else ""
         raise error_with(first.exit_code, f"{first}{more}; all other trials finished")
-
-
-class _Worker:
-    """A process that runs trials one after the other."""
-
-    def __init__(self, slot: int, threads: int) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.connection, remote = context.Pipe()
-        self.process = context.Process(target=_main, args=(remote, Path.cwd(), threads, slot), daemon=True)
-        self.process.start()
-        remote.close()  # so that the connection closes when the process ends
-        self.slot = slot
-        self.trial: tuple[int, Trial] | None = None  # the running trial and its number; None if idle
+    return [done[number] for number in range(len(trials))]
 
 
 def automatic_jobs(device: str) -> int:
@@ -174,77 +121,57 @@ class LocalProcesses(Processes):
     """
 
     def __init__(self, number: int) -> None:
-        self._free = list(range(number))
+        self._number = number
         self._threads = max(1, torch.get_num_threads() // number)
-        self._workers: list[_Worker] = []
+        self._running: dict[Future[Outcome], tuple[int, Trial]] = {}
+        self._others = set(multiprocessing.active_children())
+        self._pool = self._open()
+
+    def _open(self) -> ProcessPoolExecutor:
+        context = multiprocessing.get_context("spawn")
+        return ProcessPoolExecutor(self._number, context, _start_worker, (Path.cwd(), self._threads))
 
     def __enter__(self) -> "LocalProcesses":
         return self
 
     def __exit__(self, *raised: object) -> None:
         """End all processes."""
-        for worker in self._workers:
-            worker.process.kill()  # training would defer SIGTERM until a checkpoint
-        for worker in self._workers:
-            worker.process.join()
+        for process in {*multiprocessing.active_children()} - self._others:
+            process.kill()  # training would defer SIGTERM until a checkpoint
+        self._pool.shutdown(cancel_futures=True)
 
     @override
     def has_room(self) -> bool:
-        return bool(self._free) or any(worker.trial is None for worker in self._workers)
+        return len(self._running) < self._number
 
     @override
     def start(self, number: int, trial: Trial, runner: TrialRunner) -> None:
-        worker = next((worker for worker in self._workers if worker.trial is None), None)
-        if worker is None:
-            worker = _Worker(self._free.pop(0), self._threads)
-            self._workers.append(worker)
-        worker.trial = number, trial
-        with contextlib.suppress(OSError):  # an idle process has ended; `ended` reports it
-            worker.connection.send((trial, runner))
+        self._running[self._pool.submit(_run_on_gpu, trial, runner)] = number, trial
 
     @override
     def ended(self, timeout: float) -> list[Ended]:
-        busy = {worker.connection: worker for worker in self._workers if worker.trial is not None}
+        done = wait(self._running, timeout, FIRST_COMPLETED).done
+        if any(isinstance(future.exception(), BrokenProcessPool) for future in done):
+            done = wait(self._running).done  # a killed process ends the others of its pool
+            self._pool = self._open()
         ended = []
-        for connection in multiprocessing.connection.wait(list(busy), timeout):
-            worker = busy[connection]  # type: ignore[index]
-            assert worker.trial is not None
-            number, trial = worker.trial
-            try:
-                outcome = worker.connection.recv()
-            except (EOFError, OSError):
-                outcome = self._lost(worker, trial)
-            if isinstance(outcome, str):  # the traceback of a bug
-                raise RuntimeError(f"{trial}\n{outcome}")
-            worker.trial = None
-            ended.append(Ended(number, outcome))
+        for future in done:
+            number, trial = self._running.pop(future)
+            if isinstance(future.exception(), BrokenProcessPool):
+                problem = "its process ended early; expected enough memory for --jobs"
+                ended.append(Ended(number, AptoolError(f"{trial}: {problem}")))
+            else:
+                ended.append(Ended(number, future.result()))
         return ended
 
-    def _lost(self, worker: _Worker, trial: Trial) -> AptoolError:
-        """The error of a process that ended early, such as by the out-of-memory killer."""
-        worker.process.join()
-        self._workers.remove(worker)
-        self._free.append(worker.slot)
-        code = worker.process.exitcode or 0
-        reason = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        return AptoolError(f"{trial}: its process ended early ({reason}); expected enough memory for --jobs")
 
-
-def _main(connection: Connection, start: Path, threads: int, slot: int) -> None:
-    """Run trials until the parent process ends."""
+def _start_worker(folder: Path, threads: int) -> None:
+    """Prepare a process for trials; it ends with its parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles interrupts and ends this process
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    os.chdir(start)  # multiprocessing starts processes in the program's initial folder
+    os.chdir(folder)  # multiprocessing starts processes in the program's initial folder
     torch.set_num_threads(threads)
     load_plugins()
-    while True:
-        trial, runner = connection.recv()
-        try:
-            if pick_device(runner.device) == torch.device("cuda"):
-                runner = replace(runner, device=f"cuda:{slot % torch.cuda.device_count()}")
-            connection.send(run_trial(trial, runner))
-        except Exception:
-            connection.send(traceback.format_exc())
 
 
 def _end_with_parent() -> None:
@@ -252,3 +179,11 @@ def _end_with_parent() -> None:
     assert parent is not None
     parent.join()
     os._exit(1)
+
+
+def _run_on_gpu(trial: Trial, runner: TrialRunner) -> Outcome:
+    """Run a trial, with one of several GPUs: processes have consecutive numbers."""
+    if pick_device(runner.device) == torch.device("cuda"):
+        number = int(multiprocessing.current_process().name.rpartition("-")[2])
+        runner = replace(runner, device=f"cuda:{number % torch.cuda.device_count()}")
+    return run_trial(trial, runner)

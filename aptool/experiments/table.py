@@ -26,8 +26,6 @@ from aptool.reporting.html import markdown_table
 PERMUTATIONS = 10_000
 TABLE = "table.json"
 
-_CLOCK_STEP = 1e-9  # of `time.perf_counter`, in seconds
-
 
 class SystemPair(NamedTuple):
     """A paired test over the folds of a collection of a system and one with a lower mean, the baseline.
@@ -108,35 +106,17 @@ def table_cells(
     return rows
 
 
-def check_tables(folder: Location) -> None:
-    """Raise if a folder has files but no table of a matrix, or if its tables have changed since."""
-    if not names(folder):
-        return
-    document = _written(folder / TABLE)
-    if document is None:
-        raise InputError(folder / TABLE, problem="not a table of `aptool matrix`", expected=EXPECTED)
-    for name, sha256 in document["tables"].items():
-        if (folder / name).is_file() and sha256_of(folder / name) != sha256:
-            raise InputError(folder / name, problem="changed since it was written", expected=EXPECTED)
-
-
-def _written(table: Location) -> dict[str, Any] | None:
-    """The content of ``table.json`` as ``aptool matrix`` wrote it; None for any other file."""
+def open_folder(folder: Location, *, overwrite: bool) -> None:
+    """Mark a folder as that of a matrix by an empty table; raise if it has files but no table of a matrix."""
+    is_empty = not names(folder)
     try:
-        document = read_json(table)
-        is_written = (
-            isinstance(document["tables"], dict) and table.read_bytes() == json_text(document).encode()
-        )
-    except (FileNotFoundError, InputError, KeyError, TypeError):
-        return None
-    return document if is_written else None
-
-
-def start_table(folder: Location) -> None:
-    """Write a table without results, which marks the folder of a matrix, unless there is one."""
-    if _written(folder / TABLE) is None:
-        empty: dict[str, Any] = {"results": [], "tables": {}}
-        _write(folder / TABLE, json_text(empty))
+        has_table = "results" in read_json(folder / TABLE)
+    except (FileNotFoundError, InputError, TypeError):
+        has_table = False
+    if not (is_empty or has_table or overwrite):
+        raise InputError(folder / TABLE, problem="not a table of `aptool matrix`", expected=EXPECTED)
+    if not has_table:
+        _write(folder / TABLE, json_text({"results": []}))
 
 
 def write_table(
@@ -179,12 +159,9 @@ def write_table(
         "results": entries,
         "paired": pairs,
     }
-    tables = {"table.md": markdown_table(table_cells(summaries, measures, costs=True), left=2)}
+    _write(folder / "table.md", markdown_table(table_cells(summaries, measures, costs=True), left=2))
     if tests:
-        tables["paired.md"] = markdown_table(paired_cells(tests), left=4)
-    for name, text in tables.items():
-        _write(folder / name, text)
-    document["tables"] = {name: sha256_of(folder / name) for name in tables}
+        _write(folder / "paired.md", markdown_table(paired_cells(tests), left=4))
     _write(folder / TABLE, json_text(document))
 
 
@@ -251,9 +228,9 @@ def _by_system(results: Sequence[Result]) -> list[list[Result]]:
 
 
 def _pairs_per_second(result: Result) -> float | None:
-    """The pairs per second of ``score``; None if the pairs are unknown or the clock did not advance."""
-    pairs, seconds = result.costs.get("pairs"), result.seconds["score"]
-    return None if pairs is None or seconds < _CLOCK_STEP else pairs / seconds
+    """The pairs per second of ``score``; None if the pairs are unknown."""
+    pairs = result.costs.get("pairs")
+    return None if pairs is None else pairs / result.seconds["score"]
 
 
 def _fold_deviations(seeds: Sequence[Result]) -> dict[str, float]:

@@ -18,13 +18,13 @@ import polars as pl
 
 from aptool.data.collection import Collection
 from aptool.data.pools import list_units
-from aptool.data.runs import Run, read_run, write_run
+from aptool.data.runs import read_run, write_run
 from aptool.data.trec import read_qrels, run_lines
-from aptool.documents import read_json
+from aptool.documents import json_text, read_json
 from aptool.errors import AptoolError, InputError
 from aptool.evaluation.fusion import learn_fusion, reciprocal_rank_fusion
 from aptool.evaluation.measures import evaluate_frames
-from aptool.experiments.matrix import DEV, EvaluatedSplit, ExperimentMatrix, SystemSpec, Trial, parts_of
+from aptool.experiments.matrix import DEV, EvaluatedSplit, ExperimentMatrix, Trial, parts_of
 from aptool.files import sha256_of
 from aptool.models.build import code_of
 from aptool.models.model import load_model
@@ -42,8 +42,6 @@ from aptool.version import __version__
 
 logger = logging.getLogger(__name__)
 
-_LARGEST = 1e15  # of a stored number of seconds, bytes or pairs, so that sums stay finite
-
 Train = Callable[..., Fit]
 
 
@@ -52,16 +50,6 @@ class _Spent(NamedTuple):
 
     seconds: dict[str, float]
     costs: dict[str, float]
-
-    @property
-    def is_valid(self) -> bool:
-        """Whether all names are known and present, and all values are numbers from 0 to 1e15."""
-        if self.seconds.keys() != {"train", "score"}:
-            return False
-        if not self.costs.keys() <= {"bytes_per_answer", "pairs"}:
-            return False
-        values = [*self.seconds.values(), *self.costs.values()]
-        return all(isinstance(value, int | float) and 0 <= value <= _LARGEST for value in values)
 
 
 class Result(NamedTuple):
@@ -100,13 +88,11 @@ class TrialRunner:
 
     def check_outputs(self, trial: Trial) -> None:
         """Raise if a stored result is of other inputs, or its run has changed; see `run_matrix`."""
-        if self.overwrite:
-            return
         collection = Collection(self.collections[trial.collection])
         for evaluated in trial.splits:
             run = self._run_file(trial, evaluated.split)
-            is_lost = not (run.is_file() and _record(run).is_file())
-            if not is_lost and self._stored(trial, evaluated, collection) is None:
+            is_complete = run.is_file() and _record(run).is_file()
+            if is_complete and not self.overwrite and self._stored(trial, evaluated, collection) is None:
                 problem = "a result of another recipe, collection or version, or its run has changed"
                 raise InputError(_record(run), problem=problem, expected=EXPECTED)
 
@@ -126,28 +112,21 @@ class TrialRunner:
 
     def _result(self, trial: Trial, evaluated: EvaluatedSplit, collection: Collection) -> Result:
         run = self._run_file(trial, evaluated.split)
-        qrels_path = collection.qrels_file(evaluated.split)
-        spent = self._stored(trial, evaluated, collection)
         line = f"{evaluated.name}: {trial.system.name}, seed {trial.seed}"
-        is_new = spent is None
+        stored = self._stored(trial, evaluated, collection)
+        spent = stored
         if spent is None:
             logger.info(line)
             _record(run).unlink(missing_ok=True)
             spent = self._write_run(trial, evaluated, collection, run)
-        evaluation = evaluate_frames(
-            read_qrels(qrels_path), read_run(run).frame, self.matrix.measures, run_name=str(run)
-        )
-        if evaluation.missing or evaluation.extra:
-            raise AptoolError(
-                f"{run}: {len(evaluation.missing)} questions missing and {len(evaluation.extra)} extra"
-            )
-        measures = dict(evaluation.means)
-        key, sha256 = self._key(trial, collection, evaluated.split), sha256_of(run)
-        saved = json.dumps({"key": key, "run": sha256, "measures": measures, **spent._asdict()}, indent=2)
-        if is_new or read_json(_record(run)) != json.loads(saved):
+            key = self._key(trial, collection, evaluated.split)
             with output_file(_record(run)) as temporary:
-                temporary.write_text(saved + "\n", encoding="utf-8")
-        if is_new:
+                record = {"key": key, "run": sha256_of(run), **spent._asdict()}
+                temporary.write_text(json_text(record), encoding="utf-8")
+        qrels = read_qrels(collection.qrels_file(evaluated.split))
+        evaluation = evaluate_frames(qrels, read_run(run).frame, self.matrix.measures, run_name=str(run))
+        measures = dict(evaluation.means)
+        if stored is None:
             logger.info(f"{line}: {measures_line(measures)}")
         return Result(
             collection=evaluated.name,
@@ -173,10 +152,9 @@ class TrialRunner:
         key = self._key(trial, collection, evaluated.split)
         try:
             saved = read_json(_record(run))
-            spent = _Spent(dict(saved["seconds"]), dict(saved["costs"]))
             is_current = saved["key"] == key and saved["run"] == sha256_of(run)
-            return spent if is_current and spent.is_valid else None
-        except (FileNotFoundError, InputError, ValueError, KeyError, TypeError):
+            return _Spent(saved["seconds"], saved["costs"]) if is_current else None
+        except (FileNotFoundError, InputError, KeyError, TypeError):
             return None
 
     def _write_run(
@@ -185,40 +163,40 @@ class TrialRunner:
         """Write a run file; return its seconds and costs."""
         system = trial.system
         started = time.perf_counter()
-        if parts_of(trial, self.matrix.systems):
+        if system.parts:
             frame = self._fused(trial, evaluated, collection)
             write_derived_run(run, frame, system.name, overwrite=self.overwrite)
             return _Spent({"train": 0.0, "score": time.perf_counter() - started}, {})
-        model = run.parent / "model"
-        train_seconds = self._fit(trial, collection, model) if system.recipe is not None else 0.0
-        started = time.perf_counter()
-        units = list_units([collection.pools_file(evaluated.split)])
-        scoring_system: System
-        if system.baseline is not None:
-            scoring_system, executor = baseline(system.baseline, seed=trial.seed), None
+        model = str(run.parent / "model")
+        scorer: System
+        executor, train_seconds = self.executor, 0.0
+        if system.recipe is not None:
+            train_seconds = self._fit(trial, collection, model)
+            scorer = ModelSystem(model, self.device)
+        elif system.model is not None:
+            precision, backend = system.precision, system.backend
+            scorer = model_system(system.model, device=self.device, precision=precision, backend=backend)
         else:
-            scoring_system, executor = self._model_system(system, model), self.executor
-        answers = collection.answers
+            assert system.baseline is not None
+            scorer, executor = baseline(system.baseline, seed=trial.seed), None
+        started = time.perf_counter()
         scored = score_files(
-            units, scoring_system, run, executor, tag=system.name, answers=answers, overwrite=self.overwrite
+            list_units([collection.pools_file(evaluated.split)]),
+            scorer,
+            run,
+            executor,
+            tag=system.name,
+            answers=collection.answers,
+            overwrite=self.overwrite,
         )
         seconds = {"train": train_seconds, "score": time.perf_counter() - started}
-        if system.preset is None:
+        if system.recipe is None:
             return _Spent(seconds, {})
-        loaded = load_model(str(model))
-        tokenizer = PoolTokenizer(loaded.tokenizer, loaded.recipe.text)
+        loaded = load_model(model)
         first_row_group = next(collection.batches(evaluated.split))
-        tokens = tokenizer.tokenize(first_row_group).answers
+        tokens = PoolTokenizer(loaded.tokenizer, loaded.recipe.text).tokenize(first_row_group).answers
         bytes_per_answer = RankerScorer(loaded.ranker).bytes_per_answer(tokens)
         return _Spent(seconds, {"bytes_per_answer": bytes_per_answer, "pairs": scored.pairs})
-
-    def _model_system(self, system: SystemSpec, trained: Location) -> System:
-        """Return the model of an entry, or the trained one."""
-        if system.model is None:
-            return ModelSystem(str(trained), self.device)
-        return model_system(
-            system.model, device=self.device, precision=system.precision, backend=system.backend
-        )
 
     def _fused(self, trial: Trial, evaluated: EvaluatedSplit, collection: Collection) -> pl.DataFrame:
         """Fuse the runs of a system's parts.
@@ -227,34 +205,28 @@ class TrialRunner:
         """
         system = trial.system
 
-        def runs(split: str) -> list[Run]:
+        def runs(split: str) -> list[pl.DataFrame]:
             parts = parts_of(trial, self.matrix.systems)
-            return [read_run(self._run_file(part, split)) for part in parts]
+            return [read_run(self._run_file(part, split)).frame for part in parts]
 
         fused = runs(evaluated.split)
         if system.fuse:
-            return reciprocal_rank_fusion([run.frame for run in fused])
-        qrels = collection.qrels(DEV)
+            return reciprocal_rank_fusion(fused)
         try:
             train_runs = None if evaluated.split == DEV else runs(DEV)
-            fusion = learn_fusion(fused, qrels, train_runs=train_runs)
+            fusion = learn_fusion(fused, collection.qrels(DEV), train_runs=train_runs)
         except AptoolError as error:
             raise AptoolError(f"{system.name} on {evaluated.name}: {error}") from error
         weights = zip(system.parts, fusion.weights, strict=True)
         logger.info(f"{system.name}: {', '.join(f'{part} {mean:.3f}' for part, (mean, _) in weights)}")
         return fusion.run.frame
 
-    def _fit(self, trial: Trial, collection: Collection, model: Location) -> float:
+    def _fit(self, trial: Trial, collection: Collection, model: str) -> float:
         """Train a system, unless it was trained for another split; return the seconds of its epochs."""
-        train = self.train
-        if train is None:
-            vectors = self.output / trial.collection / "vectors"
-            # The run on dev has the measures of an untrained system.
-            on_dev = any(evaluated.split == DEV for evaluated in trial.splits)
-            train = partial(fit, vectors_cache=vectors, device=self.device, evaluate_untrained=not on_dev)
-        return float(
-            train(collection, trial.system.recipe, model, seed=trial.seed, overwrite=self.overwrite).seconds
-        )
+        vectors = self.output / trial.collection / "vectors"
+        train = self.train or partial(fit, vectors_cache=vectors, device=self.device)
+        fitted = train(collection, trial.system.recipe, model, seed=trial.seed, overwrite=self.overwrite)
+        return fitted.seconds
 
     def _key(self, trial: Trial, collection: Collection, split: str) -> str:
         """Hash all inputs of a result."""

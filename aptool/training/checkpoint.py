@@ -8,7 +8,6 @@ everything that decides the result: training resumes only with an equal key.
 import contextlib
 import hashlib
 import json
-import re
 import signal
 import threading
 import time
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from aptool.config import Recipe
@@ -30,18 +30,15 @@ from aptool.models.build import code_of
 from aptool.models.device import seed_generators
 from aptool.models.hub import CONFIG, trained_config
 from aptool.models.tensor_file import read_tensors, write_tensors
-from aptool.outputs import output_file
-from aptool.paths import Location, PathOrUrl, is_remote, location, names, output_location
+from aptool.outputs import output_file, remove_tree
+from aptool.paths import Location, PathOrUrl, is_remote, location, output_location
 from aptool.training.process_group import ProcessGroup
 
 # Seconds between two questions to the cluster whether a machine is about to be taken away.
 NOTICE_SECONDS = 5.0
 
 STATE = "state.safetensors"
-VECTORS = "vectors"  # cache of learned vectors
-LEARNED_VECTORS = re.compile(
-    r"learned-[0-9a-f]{16}\.safetensors|\.learned-[0-9a-f]{16}\.safetensors\.[a-z0-9_]{8}\.part"
-)
+VECTORS = "vectors"  # folder of the cache of learned vectors
 
 
 class EpochState(NamedTuple):
@@ -68,13 +65,6 @@ class TrainingState(NamedTuple):
     within: EpochState | None = None  # state within the epoch after ``history``; None before its first update
 
 
-class _Requests(NamedTuple):
-    """The requests of process 0 after an update."""
-
-    checkpoint: bool  # save a checkpoint
-    poll: bool  # ask the cluster for a notice of preemption, which all processes do together
-
-
 class CheckpointTimer:
     """When a checkpoint within an epoch is due: after an interval, on SIGTERM and on a notice of preemption.
 
@@ -90,16 +80,14 @@ class CheckpointTimer:
 
     def is_due(self, group: ProcessGroup) -> bool:
         """Whether a checkpoint is due, the same in all processes."""
-        requests: _Requests = group.broadcast(self._requests())
-        if requests.poll and self._is_preempted is not None:
-            self._last_poll = time.monotonic()
-            return self._is_preempted() or requests.checkpoint
-        return requests.checkpoint
-
-    def _requests(self) -> _Requests:
         now = time.monotonic()
-        checkpoint = self._is_terminated or 0 < self._seconds <= now - self._start
-        return _Requests(checkpoint, poll=now - self._last_poll >= NOTICE_SECONDS)
+        is_due = self._is_terminated or 0 < self._seconds <= now - self._start
+        # Process 0 decides when all processes ask the cluster.
+        is_due, asks = group.broadcast((is_due, now - self._last_poll >= NOTICE_SECONDS))
+        if asks and self._is_preempted is not None:
+            self._last_poll = now
+            return self._is_preempted() or is_due
+        return is_due
 
     def restart(self) -> None:
         """Start the next interval."""
@@ -189,53 +177,78 @@ def save_state(folder: Location, key: str, state: TrainingState) -> None:
     # The weights of the best epoch are stored once.
     if any(not torch.equal(state.weights[name], weight) for name, weight in state.best_weights.items()):
         tensors |= {f"best/{name}": weight for name, weight in state.best_weights.items()}
-    optimizers = [
-        _flatten(optimizer, f"optimizers/{i}", tensors) for i, optimizer in enumerate(state.optimizers)
-    ]
+
+    def store(tensor: Tensor) -> dict[str, str]:
+        name = f"{len(tensors)}"
+        tensors[name] = tensor
+        return {"tensor": name}
+
     within = state.within._asdict() if state.within is not None else None
     metadata = {
         "key": key,
         "history": json.dumps(state.history),
         "best_epoch": str(state.best_epoch),
-        "optimizers": json.dumps(optimizers),
-        "within": json.dumps(_flatten(within, "within", tensors)),
+        "optimizers": json.dumps(state.optimizers, default=store),
+        "within": json.dumps(within, default=store),
     }
     folder.mkdir(parents=True, exist_ok=True)
     with output_file(folder / STATE) as temporary:
         write_tensors(temporary, tensors, metadata)
 
 
-def load_state(folder: Location) -> tuple[str, TrainingState] | None:
-    """Read the key and the state of the checkpoint in a folder; return None if there is none."""
-    path = folder / STATE
-    if not path.is_file():
+def load_state(folder: Location) -> TrainingState | None:
+    """Read the state of the checkpoint in a folder; return None if there is none."""
+    if not (folder / STATE).is_file():
         return None
+    with _readable(folder) as file:
+        tensors, metadata = read_tensors(file, checked=True)
+
+        def restored(entry: dict[str, Any]) -> Any:
+            return tensors[entry["tensor"]] if entry.keys() == {"tensor"} else entry
+
+        optimizers = json.loads(metadata["optimizers"], object_hook=restored)
+        for optimizer in optimizers:  # JSON has no numbers as keys
+            optimizer["state"] = {int(number): entry for number, entry in optimizer["state"].items()}
+        epoch_state = json.loads(metadata["within"], object_hook=restored)
+        weights = _under("weights/", tensors)
+        return TrainingState(
+            history=json.loads(metadata["history"]),
+            best_epoch=int(metadata["best_epoch"]),
+            weights=weights,
+            best_weights=_under("best/", tensors) or weights,
+            optimizers=optimizers,
+            within=EpochState(**epoch_state) if epoch_state is not None else None,
+        )
+
+
+def stored_key(folder: Location) -> str | None:
+    """Read the key of the checkpoint in a folder, without its tensors; return None if there is none."""
+    if not (folder / STATE).is_file():
+        return None
+    with _readable(folder) as path, safe_open(path, framework="pt") as file:
+        return str(file.metadata()["key"])
+
+
+@contextlib.contextmanager
+def _readable(folder: Location) -> Iterator[Path]:
+    """Yield a local copy of a checkpoint; an error inside the block means that it is damaged."""
+    path = folder / STATE
     try:
         with local_copy(path) as file:
-            tensors, metadata = read_tensors(file, checked=True)
-        history, best_epoch = json.loads(metadata["history"]), int(metadata["best_epoch"])
-        weights = _under("weights/", tensors)
-        best = _under("best/", tensors) or {name: weight.clone() for name, weight in weights.items()}
-        optimizers = [_restore(optimizer, tensors) for optimizer in json.loads(metadata["optimizers"])]
-        epoch_state = _restore(json.loads(metadata["within"]), tensors)
-        within = EpochState(**epoch_state) if epoch_state is not None else None
-    except (InputError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            yield file
+    except (InputError, SafetensorError, ValueError, LookupError, TypeError, AttributeError) as error:
         problem = f"damaged ({one_line(str(error))})"
         expected = f"a training checkpoint; remove {folder} to train from the beginning"
         raise InputError(path, problem=problem, expected=expected) from error
-    return metadata["key"], TrainingState(history, best_epoch, weights, best, optimizers, within)
 
 
 def remove_state(output: PathOrUrl) -> None:
     """Remove the checkpoint, and its folder if it has no other files."""
     folder = training_folder(output)
     (folder / STATE).unlink(missing_ok=True)
-    for name in names(folder / VECTORS):
-        if LEARNED_VECTORS.fullmatch(name):
-            (folder / VECTORS / name).unlink(missing_ok=True)
-    for emptied in (folder / VECTORS, folder):
-        with contextlib.suppress(OSError):  # missing, or not empty
-            emptied.rmdir()
+    remove_tree(folder / VECTORS)
+    with contextlib.suppress(OSError):  # missing, or not empty
+        folder.rmdir()
 
 
 def trained_key(output: PathOrUrl) -> str | None:
@@ -245,30 +258,6 @@ def trained_key(output: PathOrUrl) -> str | None:
         return None if config is None else str(config["training"]["key"])
     except (InputError, KeyError, TypeError):
         return None
-
-
-def _flatten(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
-    """Convert a state to JSON; each tensor moves to ``tensors``, and its name replaces it."""
-    if isinstance(value, Tensor):
-        tensors[name] = value
-        return {"tensor": name}
-    if isinstance(value, dict):
-        # A list of pairs, as the keys of an optimizer's state are numbers, and those of JSON are strings.
-        return {"dict": [[key, _flatten(item, f"{name}/{key}", tensors)] for key, item in value.items()]}
-    if isinstance(value, list | tuple):
-        return {"list": [_flatten(item, f"{name}/{i}", tensors) for i, item in enumerate(value)]}
-    return {"value": value}
-
-
-def _restore(value: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
-    """Invert ``_flatten``; a tuple becomes a list."""
-    if "tensor" in value:
-        return tensors[value["tensor"]]
-    if "dict" in value:
-        return {key: _restore(item, tensors) for key, item in value["dict"]}
-    if "list" in value:
-        return [_restore(item, tensors) for item in value["list"]]
-    return value["value"]
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

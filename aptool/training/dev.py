@@ -66,32 +66,26 @@ class DevSet:
         """
         device = next(ranker.parameters()).device
         scorer = RankerScorer(ranker, device=device)
-        shards = [group.shard(len(row_group.questions)) for row_group in self._row_groups]
-        in_shard = [
-            (row_group.pair_question >= shard.start) & (row_group.pair_question < shard.stop)
-            for row_group, shard in zip(self._row_groups, shards, strict=True)
-        ]
-        parts = []
-        with progress("dev", sum(int(pairs.sum()) for pairs in in_shard), "pairs") as bar:
-            for row_group, shard, pairs in zip(self._row_groups, shards, in_shard, strict=True):
-                part = np.zeros(len(pairs), dtype=np.float32)  # zero for the questions of other processes
+        # Zero for the questions of other processes.
+        parts = [np.zeros(len(each.pair_question), dtype=np.float32) for each in self._row_groups]
+        with progress("dev", sum(map(len, parts)) // group.size, "pairs") as bar:
+            for row_group, part in zip(self._row_groups, parts, strict=True):
+                shard = group.shard(len(row_group.questions))
+                question = row_group.pair_question
+                pairs = (question >= shard.start) & (question < shard.stop)
                 part[pairs] = scorer.score(
                     row_group.questions.take(np.arange(shard.start, shard.stop)),
                     row_group.answers,
-                    row_group.pair_question[pairs] - shard.start,
+                    question[pairs] - shard.start,
                     row_group.pair_answer[pairs],
                     progress=bar.update,
                 )
-                parts.append(part)
         scores = group.all_reduce(torch.from_numpy(np.concatenate(parts)).to(device)).cpu().numpy()
         if not np.isfinite(scores).all():
             raise AptoolError(
                 "training diverged: a dev score is not a number; "
                 "expected a lower training.learning_rate, or a training.clip such as 5"
             )
-        means = None
-        if group.rank == 0:
-            run = pl.concat([row_group.ids for row_group in self._row_groups]).with_columns(score=scores)
-            means = evaluate_frames(self._qrels, run, [*DEFAULT_MEASURES, dev_measure]).means
-        broadcast: dict[str, float] = group.broadcast(means)
-        return broadcast
+        run = pl.concat([row_group.ids for row_group in self._row_groups]).with_columns(score=scores)
+        names = [*DEFAULT_MEASURES, dev_measure]
+        return group.in_first(lambda: evaluate_frames(self._qrels, run, names).means)

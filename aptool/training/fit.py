@@ -25,25 +25,24 @@ from aptool.models.device import (
 from aptool.models.hub import CONFIG
 from aptool.models.initialization import TrainingTexts
 from aptool.models.model import opened_folder, read_config, save_model
-from aptool.models.ranker import Ranker
 from aptool.outputs import EXPECTED, check_apart, check_output_folder, lock
 from aptool.paths import Location, PathOrUrl, location
 from aptool.progress import progress
 from aptool.training.checkpoint import (
     VECTORS,
-    TrainingState,
+    CheckpointTimer,
     load_state,
     remove_state,
     save_state,
+    stored_key,
     trained_key,
     training_folder,
     training_key,
 )
-from aptool.training.data import keep_states, tokenize
+from aptool.training.data import TRAIN, all_texts, keep_states, read_training_texts, tokenize
 from aptool.training.dev import DevSet
-from aptool.training.loop import MEMORY_HINT, train
+from aptool.training.loop import MEMORY_HINT, Training
 from aptool.training.process_group import SINGLE_PROCESS, ProcessGroup
-from aptool.training.texts import TRAIN, all_texts, read_training_texts
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +76,6 @@ def fit(
     vectors_cache: Location | None = None,
     device: torch.device | str = "auto",
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
-    evaluate_untrained: bool = True,
     overwrite: bool = False,
 ) -> Fit:
     """Train a system on the split train and write its model folder; the split dev picks the best epoch.
@@ -86,8 +84,7 @@ def fit(
     training resumes from the checkpoint; if the model is complete, nothing is trained. Another model or
     checkpoint there is an error, or replaced with ``overwrite``. Systems share learned
     vectors in the folder ``vectors_cache``. Within an epoch, a checkpoint is saved every
-    ``checkpoint_minutes``; 0 saves none. Without ``evaluate_untrained``, a model of 0 epochs gets no dev
-    measures.
+    ``checkpoint_minutes``; 0 saves none.
     """
     device = pick_device(str(device))
     task = check_training(collection, recipe, output, seed, device.type, overwrite=overwrite)
@@ -97,7 +94,6 @@ def fit(
             device,
             vectors_cache=vectors_cache,
             checkpoint_minutes=checkpoint_minutes,
-            evaluate_untrained=evaluate_untrained,
         )
 
 
@@ -119,7 +115,6 @@ def fit_in_group(
     vectors_cache: Location | None = None,
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
     is_preempted: Callable[[], bool] | None = None,
-    evaluate_untrained: bool = True,
 ) -> Fit:
     """Train as ``fit`` does, in each process of a group; process 0 writes.
 
@@ -129,8 +124,7 @@ def fit_in_group(
     folder = training_folder(output)
     with group.together():
         check_precision("encoder.precision", recipe.encoder.get("precision", "fp32"), device)
-        finished = already_trained(output, key) if group.rank == 0 else None
-    finished = group.broadcast(finished)
+    finished = group.in_first(already_trained, output, key)
     if finished is not None:
         return finished
 
@@ -163,7 +157,13 @@ def fit_in_group(
         keep_states(ranker, [examples.questions, examples.answers, *dev.texts])
 
     epochs = recipe.training.epochs
-    state = _restore(output, epochs, group)
+    state = group.in_first(load_state, folder)
+    if state is not None:
+        position = f"after epoch {len(state.history)} of {epochs}"
+        if state.within is not None:
+            pairs = f"after {state.within.pairs:,} pairs"
+            position = f"in epoch {len(state.history) + 1} of {epochs}, {pairs}"
+        logger.info(f"{output}: resuming {position}")
     logger.info(
         f"{'training' if epochs else 'initialized'} {recipe.preset} on {len(examples.pairs)} pairs of "
         f"{len(examples.questions)} questions, {len(examples.answers)} answers "
@@ -171,44 +171,29 @@ def fit_in_group(
         f"{recipe.text.max_answer_tokens} tokens), {len(tokenizer)} {tokenizer.unit} "
         f"({with_vectors} with vectors)"
     )
-
-    def evaluate(ranker: Ranker) -> dict[str, float]:
-        is_measured = epochs > 0 or evaluate_untrained
-        return dev.measures(ranker, recipe.training.dev_measure, group) if is_measured else {}
-
-    def save(state: TrainingState) -> None:
-        with group.together():
-            if group.rank == 0:
-                save_state(folder, key, state)
-
-    best_epoch, history, measures = train(
-        ranker,
-        examples,
-        recipe.training,
-        seed=seed,
-        evaluate=evaluate,
-        resume_from=state,
-        save=save,
-        checkpoint_minutes=checkpoint_minutes,
-        group=group,
-        is_preempted=is_preempted,
+    timer = CheckpointTimer(checkpoint_minutes, is_preempted)
+    training = Training(
+        ranker, examples, dev, recipe.training, seed, resume_from=state, group=group, timer=timer
     )
+    with timer.deferring_termination():
+        for state in training.states():
+            group.in_first(save_state, folder, key, state)
+            timer.restart()
+            timer.terminate()
+    measures = training.finish()
     metadata = {
         "collection": collection.name,
         "fingerprint": collection.fingerprint,
         "seed": seed,
         "key": key,
-        "best_epoch": best_epoch,
+        "best_epoch": training.best_epoch,
         "dev": measures,
         "words_with_vectors": with_vectors,
         "dev_words_unknown": dev.unknown,
     }
-
-    with group.together():
-        if group.rank == 0:
-            save_model(output, ranker, tokenizer, recipe, metadata, history)
-            remove_state(output)
-    return Fit(best_epoch, measures, history, len(tokenizer), with_vectors, dev.unknown)
+    group.in_first(save_model, output, ranker, tokenizer, recipe, metadata, training.history)
+    group.in_first(remove_state, output)
+    return Fit(training.best_epoch, measures, training.history, len(tokenizer), with_vectors, dev.unknown)
 
 
 def check_training(
@@ -245,8 +230,7 @@ def check_training(
     key = training_key(collection, recipe, seed, device_type)
     if trained_key(output) != key:
         check_output_folder(output, overwrite=overwrite)
-        stored = load_state(folder)
-        if stored is not None and stored[0] != key:
+        if stored_key(folder) not in (None, key):
             if not overwrite:
                 problem = "the checkpoint of another training (recipe, seed, collection or versions differ)"
                 raise InputError(folder, problem=problem, expected=EXPECTED)
@@ -254,7 +238,7 @@ def check_training(
     return TrainingTask(collection, recipe, output, seed, key)
 
 
-def already_trained(output: PathOrUrl, key: str, *, log: bool = True) -> Fit | None:
+def already_trained(output: PathOrUrl, key: str) -> Fit | None:
     """Return the result of a completed training with this key, or None."""
     if trained_key(output) != key:
         return None
@@ -263,8 +247,7 @@ def already_trained(output: PathOrUrl, key: str, *, log: bool = True) -> Fit | N
         lines = (path / "training" / "history.jsonl").read_text(encoding="utf-8").splitlines()
     training = config["training"]
     remove_state(output)
-    if log:
-        logger.info(f"{output}: up to date: same recipe, data and seed. Delete the folder to train again.")
+    logger.info(f"{output}: up to date: same recipe, data and seed. Delete the folder to train again.")
     return Fit(
         training["best_epoch"],
         training["dev"],
@@ -273,20 +256,3 @@ def already_trained(output: PathOrUrl, key: str, *, log: bool = True) -> Fit | N
         training["words_with_vectors"],
         training["dev_words_unknown"],
     )
-
-
-def _restore(output: PathOrUrl, epochs: int, group: ProcessGroup) -> TrainingState | None:
-    """Read the checkpoint, if any."""
-    folder = training_folder(output)
-    with group.together():
-        stored = load_state(folder) if group.rank == 0 else None
-    stored = group.broadcast(stored)
-    if stored is None:
-        return None
-    _, state = stored
-    if state.within is None:
-        position = f"after epoch {len(state.history)} of {epochs}"
-    else:
-        position = f"in epoch {len(state.history) + 1} of {epochs}, after {state.within.pairs:,} pairs"
-    logger.info(f"{output}: resuming {position}")
-    return state

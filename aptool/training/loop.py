@@ -8,24 +8,22 @@ uninterrupted training; within an epoch, the states of random generators are sav
 group draw the same samples, and each takes its shard of every minibatch.
 """
 
-import copy
 import logging
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from aptool.config import CHECKPOINT_MINUTES, TrainingOptions
+from aptool.config import TrainingOptions
 from aptool.errors import AptoolError, counted
 from aptool.models.device import memory_for, repeatable_sums
 from aptool.models.ranker import Ranker
-from aptool.progress import Bar, measures_line, progress
+from aptool.progress import measures_line, progress
 from aptool.training.checkpoint import (
     CheckpointTimer,
     EpochState,
@@ -35,6 +33,7 @@ from aptool.training.checkpoint import (
     seed_dropout,
 )
 from aptool.training.data import TrainingSet
+from aptool.training.dev import DevSet
 from aptool.training.losses import NegativeSampler, batch_losses, mine
 from aptool.training.optimization import (
     build_optimizers,
@@ -56,207 +55,196 @@ UPDATES_PER_READ = 50
 ESTIMATE_SECONDS = 10.0
 
 
-@dataclass(frozen=True)
-class _Context:
-    """Objects that all epochs share."""
+class Training:
+    """A training of a ranker in place, on its device, in every process of a group.
 
-    ranker: Ranker
-    examples: TrainingSet
-    options: TrainingOptions
-    seed: int
-    group: ProcessGroup
-    pairs: np.ndarray  # (n, 2) question and positive answer, of questions that have a negative answer
-    sampler: NegativeSampler
-    optimizers: list[torch.optim.Optimizer]
-    timer: CheckpointTimer
-
-    @property
-    def device(self) -> torch.device:
-        """The ranker's device."""
-        return next(self.ranker.parameters()).device
-
-
-class Trained(NamedTuple):
-    """The result of training; the weights are in the ranker."""
-
-    best_epoch: int  # the last epoch if weights are averaged
-    history: list[dict[str, Any]]  # one entry per epoch
-    dev: dict[str, float]  # measures of the resulting weights
-
-
-@memory_for("training", MEMORY_HINT)
-def train(
-    ranker: Ranker,
-    examples: TrainingSet,
-    options: TrainingOptions,
-    *,
-    seed: int,
-    evaluate: Callable[[Ranker], dict[str, float]],
-    resume_from: TrainingState | None = None,
-    save: Callable[[TrainingState], None] = lambda state: None,
-    checkpoint_minutes: float = CHECKPOINT_MINUTES,
-    group: ProcessGroup = SINGLE_PROCESS,
-    is_preempted: Callable[[], bool] | None = None,
-) -> Trained:
-    """Train a ranker in place, on its device.
-
-    ``evaluate`` returns dev measures by name, including ``options.dev_measure``. ``save`` is called with the
-    state after each epoch, before the epoch is reported, and within epochs: every ``checkpoint_minutes`` (0:
-    never), on SIGTERM before the signal takes effect, and while ``is_preempted`` says that a machine of the
-    group is about to be taken away. The processes of a group call this with the same arguments, and the
-    functions after the same updates.
+    Attributes:
+        history: one entry per complete epoch.
+        best_epoch: the best epoch on the dev split, from 1; the last one if weights are averaged.
     """
-    sampler = NegativeSampler(examples, options.negatives, options.sampled_negatives)
-    pairs = examples.pairs[sampler.trainable()[examples.pairs[:, 0]]]
-    if not len(pairs):
-        raise AptoolError("training needs negatives: every answer is relevant to every question")
-    optimizers = build_optimizers(ranker, options)
-    timer = CheckpointTimer(checkpoint_minutes, is_preempted)
-    context = _Context(ranker, examples, options, seed, group, pairs, sampler, optimizers, timer)
-    history: list[dict[str, Any]] = []
-    best_epoch, best_weights = 0, copy.deepcopy(ranker.state_dict())
-    within = None
-    if resume_from is not None:
-        within = resume_from.within
-        history, best_epoch = list(resume_from.history), resume_from.best_epoch
-        ranker.load_state_dict(resume_from.weights)
-        best_weights = {name: weight.to(context.device) for name, weight in resume_from.best_weights.items()}
-        for optimizer, state in zip(optimizers, resume_from.optimizers, strict=True):
-            optimizer.load_state_dict(state)
 
-    def save_now(within: EpochState | None = None) -> None:
-        states = [optimizer.state_dict() for optimizer in optimizers]
-        save(TrainingState(history, best_epoch, ranker.state_dict(), best_weights, states, within))
-        timer.restart()
-        timer.terminate()
+    def __init__(
+        self,
+        ranker: Ranker,
+        examples: TrainingSet,
+        dev: DevSet,
+        options: TrainingOptions,
+        seed: int,
+        *,
+        resume_from: TrainingState | None = None,
+        group: ProcessGroup = SINGLE_PROCESS,
+        timer: CheckpointTimer | None = None,
+    ) -> None:
+        """Prepare a training, or its continuation; ``timer`` says when a state within an epoch is due."""
+        self.ranker, self.examples, self.options, self.group = ranker, examples, options, group
+        self.sampler = NegativeSampler(examples, options.negatives, options.sampled_negatives)
+        # (n, 2) question and positive answer, of questions that have a negative answer
+        self.pairs = examples.pairs[self.sampler.trainable()[examples.pairs[:, 0]]]
+        if not len(self.pairs):
+            raise AptoolError("training needs negatives: every answer is relevant to every question")
+        self.optimizers = build_optimizers(ranker, options)
+        self.history: list[dict[str, Any]] = []
+        self.best_epoch = 0
+        self.device = next(ranker.parameters()).device
+        self._dev, self._seed, self._timer = dev, seed, timer
+        self._within: EpochState | None = None
+        if resume_from is not None:
+            self._within = resume_from.within
+            self.history, self.best_epoch = list(resume_from.history), resume_from.best_epoch
+            ranker.load_state_dict(resume_from.weights)
+            for optimizer, state in zip(self.optimizers, resume_from.optimizers, strict=True):
+                optimizer.load_state_dict(state)
+        best = ranker.state_dict() if resume_from is None else resume_from.best_weights
+        self._best_weights = {name: weight.to(self.device, copy=True) for name, weight in best.items()}
 
-    first = len(history) + 1
-    pairs_per_epoch = len(np.unique(pairs[:, 0])) if options.pairs == "one" else len(pairs)
-    with repeatable_sums(context.device, options.deterministic), timer.deferring_termination():
-        for epoch in range(first, options.epochs + 1):
-            if options.patience and epoch - 1 - best_epoch >= options.patience:
-                break
-            name, resumed = f"train: epoch {epoch} of {options.epochs}", within.pairs if within else 0
-            with progress(name, pairs_per_epoch, "pairs", resumed) as bar:
-                loss, active, seconds = _train_epoch(
-                    context, epoch, within, save_now, bar, estimates=epoch == first
+    def states(self) -> Iterator[TrainingState]:
+        """Train the remaining epochs; yield the state after each epoch, and whenever one within it is due.
+
+        An epoch is reported after its state was taken. The processes of a group get the states after the same
+        updates.
+        """
+        options, first = self.options, len(self.history) + 1
+        with memory_for("training", MEMORY_HINT), repeatable_sums(self.device, options.deterministic):
+            for epoch in range(first, options.epochs + 1):
+                if options.patience and epoch - 1 - self.best_epoch >= options.patience:
+                    break
+                entry = yield from self._epoch(epoch, estimates=epoch == first)
+                self._within = None
+                trained = time.perf_counter()
+                measures = self._measures()
+                entry["dev"] = measures
+                entry["seconds"]["dev"] = time.perf_counter() - trained
+                self._keep_best(epoch, measures[options.dev_measure])
+                self.history.append(entry)
+                yield self._state()
+                took = entry["seconds"]["train"] + entry["seconds"]["dev"]  # training includes mining
+                logger.info(
+                    f"epoch {epoch}: loss {entry['loss']:.4f}, dev {measures_line(measures)}, {took:.0f} s"
                 )
-            within = None
-            trained = time.perf_counter()
-            measures = evaluate(ranker.eval())
-            seconds["dev"] = time.perf_counter() - trained
-            entry = {
-                "epoch": epoch,
-                "loss": loss,
-                "active": active,
-                "learning_rate": learning_rate(options, epoch, epoch / options.epochs),
-                "dev": measures,
-                "seconds": seconds,
-            }
-            history.append(entry)
-            best = history[best_epoch - 1]["dev"][options.dev_measure] if best_epoch else -math.inf
-            if options.average_epochs:
-                best_epoch = epoch
-                _average(best_weights, ranker.state_dict(), epoch - options.epochs + options.average_epochs)
-            elif measures[options.dev_measure] > best:
-                best_epoch, best_weights = epoch, copy.deepcopy(ranker.state_dict())
-            save_now()
-            took = seconds["train"] + seconds["dev"]  # training includes mining
-            logger.info(f"epoch {epoch}: loss {loss:.4f}, dev {measures_line(measures)}, {took:.0f} s")
-    ranker.load_state_dict(best_weights)
-    # The history lacks the measures of an average and of untrained weights.
-    in_history = best_epoch and options.average_epochs < 2
-    dev = history[best_epoch - 1]["dev"] if in_history else evaluate(ranker.eval())
-    return Trained(best_epoch, history, dev)
 
+    def finish(self) -> dict[str, float]:
+        """Set the weights of the result; return its dev measures."""
+        self.ranker.load_state_dict(self._best_weights)
+        # The history lacks the measures of an average and of untrained weights.
+        in_history = self.best_epoch and self.options.average_epochs < 2
+        return self.history[self.best_epoch - 1]["dev"] if in_history else self._measures()
 
-def _train_epoch(
-    context: _Context,
-    epoch: int,
-    resume_from: EpochState | None,
-    save: Callable[[EpochState], None],
-    bar: Bar,
-    *,
-    estimates: bool,
-) -> tuple[float, float, dict[str, float]]:
-    """Take the remaining gradient steps of an epoch; ``estimates`` logs how long the epochs will take.
+    def _measures(self) -> dict[str, float]:
+        return self._dev.measures(self.ranker.eval(), self.options.dev_measure, self.group)
 
-    Returns the mean loss, the fraction of pairs with a nonzero loss, and the seconds of ``train`` and of its
-    part ``mining``.
-    """
-    start = time.perf_counter()
-    ranker, options, group, device = context.ranker, context.options, context.group, context.device
-    generator = np.random.default_rng([context.seed, epoch])
-    seed_dropout(device, context.seed, epoch, group.rank)
-    pairs = _epoch_pairs(context.pairs, options.pairs, generator)
-    updates_per_read = 1 if device.type == "cpu" else UPDATES_PER_READ
-    totals = torch.zeros(2, dtype=torch.float64, device=device)  # sum of losses, number of nonzero losses
-    total = active = mining = 0.0
-    done = updates = 0
-    block = pairs[:0]
-    if resume_from is not None:
-        done, updates, mining = resume_from.pairs, resume_from.updates, resume_from.mining_seconds
-        totals.copy_(torch.tensor(resume_from.losses, dtype=torch.float64))
-        start -= resume_from.train_seconds
-        generator.bit_generator.state = resume_from.sampling
-        block = resume_from.sampled.numpy()
-        if len(resume_from.dropout) == group.size:
-            restore_dropout(resume_from.dropout[group.rank], device)
-        else:
-            seed_dropout(device, context.seed, epoch, group.rank, updates)
-    ranker.train()
-    size = options.minibatch * options.accumulate  # questions per update
-    shown = done  # pairs on the bar
-    warm: tuple[float, int] | None = None  # seconds without mining, and pairs, after the first updates
-    while done < len(pairs):
-        if not len(block):
-            block = pairs[done : done + (size * options.mining_interval or len(pairs))]
-            mining_start = time.perf_counter()
-            if options.sampled_negatives:
-                is_sampled = options.negatives != "all"
-                negatives = context.sampler.sample(block[:, 0], generator) if is_sampled else None
-                mined = mine(ranker, context.examples, block[:, 0], negatives, options.hard_negatives, group)
-                block = np.column_stack([block, mined])
-            mining += time.perf_counter() - mining_start
-            ranker.train()
-        batch, block = block[:size], block[size:]
-        share = (epoch - 1 + done / len(pairs)) / options.epochs
-        rate = learning_rate(options, epoch, share)
-        totals.add_(_step(context, batch, rate))
-        done += len(batch)
-        updates += 1
-        if updates % updates_per_read and done < len(pairs):
-            continue
-        total, active = totals.tolist()
-        if not math.isfinite(total):
-            updates += (epoch - 1) * math.ceil(len(pairs) / size)
-            raise AptoolError(
-                f"training diverged in epoch {epoch}: the loss is {total} after {updates} updates; "
-                "expected a lower training.learning_rate, or a training.clip such as 5"
-            )
-        bar.set_postfix_str(f"loss {total / done:.4f}", refresh=False)
-        bar.update(done - shown)
-        shown = done
-        now = time.perf_counter() - mining
-        if warm is None:
-            warm = now, done
-        elif estimates and now - warm[0] >= ESTIMATE_SECONDS:
-            estimates = False
-            speed, fraction = (done - warm[1]) / (now - warm[0]), (done + len(block)) / len(pairs)
-            logger.info(estimate(options.epochs - epoch + 1, len(pairs), speed, mining / fraction))
-        if done < len(pairs) and context.timer.is_due(group):
-            state = EpochState(
-                pairs=done,
-                updates=updates,
-                losses=(total, active),
-                train_seconds=time.perf_counter() - start,
-                mining_seconds=mining,
-                sampling=generator.bit_generator.state,
-                sampled=torch.from_numpy(block),
-                dropout=dropout_states(group, device),
-            )
-            save(state)
-    return total / done, active / done, {"train": time.perf_counter() - start, "mining": mining}
+    def _state(self, within: EpochState | None = None) -> TrainingState:
+        optimizers = [optimizer.state_dict() for optimizer in self.optimizers]
+        weights = self.ranker.state_dict()
+        return TrainingState(self.history, self.best_epoch, weights, self._best_weights, optimizers, within)
+
+    def _keep_best(self, epoch: int, measure: float) -> None:
+        """Keep the weights after an epoch if they are the best ones, or average them with the last ones."""
+        options = self.options
+        best = self.history[self.best_epoch - 1]["dev"][options.dev_measure] if self.best_epoch else -math.inf
+        # Number of the epoch among those that are averaged.
+        number = epoch - options.epochs + options.average_epochs if options.average_epochs else 0
+        if options.average_epochs or measure > best:
+            self.best_epoch = epoch
+            for name, weight in self.ranker.state_dict().items():
+                if number > 1 and weight.is_floating_point():
+                    self._best_weights[name].lerp_(weight, 1 / number)
+                else:
+                    self._best_weights[name].copy_(weight)
+
+    def _epoch(self, epoch: int, *, estimates: bool) -> Generator[TrainingState, None, dict[str, Any]]:
+        """Take the remaining gradient steps of an epoch; ``estimates`` logs how long the epochs will take.
+
+        Yields the states within the epoch. Returns its entry of the history, without dev measures.
+        """
+        start = time.perf_counter()
+        ranker, options, group, device = self.ranker, self.options, self.group, self.device
+        generator = np.random.default_rng([self._seed, epoch])
+        seed_dropout(device, self._seed, epoch, group.rank)
+        pairs = _epoch_pairs(self.pairs, options.pairs, generator)
+        updates_per_read = 1 if device.type == "cpu" else UPDATES_PER_READ
+        totals = torch.zeros(2, dtype=torch.float64, device=device)  # sum of losses, number of nonzero losses
+        total = active = mining = 0.0
+        done = updates = 0
+        block = pairs[:0]
+        if self._within is not None:
+            within = self._within
+            done, updates, mining = within.pairs, within.updates, within.mining_seconds
+            totals.copy_(torch.tensor(within.losses, dtype=torch.float64))
+            start -= within.train_seconds
+            generator.bit_generator.state = within.sampling
+            block = within.sampled.numpy()
+            if len(within.dropout) == group.size:
+                restore_dropout(within.dropout[group.rank], device)
+            else:
+                seed_dropout(device, self._seed, epoch, group.rank, updates)
+        ranker.train()
+        size = options.minibatch * options.accumulate  # questions per update
+        shown = done  # pairs on the bar
+        warm: tuple[float, int] | None = None  # seconds without mining, and pairs, after the first updates
+        with progress(f"train: epoch {epoch} of {options.epochs}", len(pairs), "pairs", done) as bar:
+            while done < len(pairs):
+                if not len(block):
+                    block = pairs[done : done + (size * options.mining_interval or len(pairs))]
+                    mining_start = time.perf_counter()
+                    block = self._mined(block, generator)
+                    mining += time.perf_counter() - mining_start
+                batch, block = block[:size], block[size:]
+                share = (epoch - 1 + done / len(pairs)) / options.epochs
+                totals.add_(_step(self, batch, learning_rate(options, epoch, share)))
+                done += len(batch)
+                updates += 1
+                if updates % updates_per_read and done < len(pairs):
+                    continue
+                total, active = totals.tolist()
+                if not math.isfinite(total):
+                    updates += (epoch - 1) * math.ceil(len(pairs) / size)
+                    raise AptoolError(
+                        f"training diverged in epoch {epoch}: the loss is {total} after {updates} updates; "
+                        "expected a lower training.learning_rate, or a training.clip such as 5"
+                    )
+                bar.set_postfix_str(f"loss {total / done:.4f}", refresh=False)
+                bar.update(done - shown)
+                shown = done
+                now = time.perf_counter() - mining
+                if warm is None:
+                    warm = now, done
+                elif estimates and now - warm[0] >= ESTIMATE_SECONDS:
+                    estimates = False
+                    speed, fraction = (done - warm[1]) / (now - warm[0]), (done + len(block)) / len(pairs)
+                    logger.info(estimate(options.epochs - epoch + 1, len(pairs), speed, mining / fraction))
+                if done < len(pairs) and self._timer is not None and self._timer.is_due(group):
+                    yield self._state(
+                        EpochState(
+                            pairs=done,
+                            updates=updates,
+                            losses=(total, active),
+                            train_seconds=time.perf_counter() - start,
+                            mining_seconds=mining,
+                            sampling=generator.bit_generator.state,
+                            sampled=torch.from_numpy(block),
+                            dropout=dropout_states(group, device),
+                        )
+                    )
+        return {
+            "epoch": epoch,
+            "loss": total / done,
+            "active": active / done,
+            "learning_rate": learning_rate(options, epoch, epoch / options.epochs),
+            "dev": {},
+            "seconds": {"train": time.perf_counter() - start, "mining": mining},
+        }
+
+    def _mined(self, block: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+        """Add (n, k) negatives to the (n, 2) pairs of a block."""
+        options = self.options
+        if not options.sampled_negatives:
+            return block
+        questions = block[:, 0]
+        is_sampled = options.negatives != "all"
+        negatives = self.sampler.sample(questions, generator) if is_sampled else None
+        mined = mine(self.ranker, self.examples, questions, negatives, options.hard_negatives, self.group)
+        self.ranker.train()
+        return np.column_stack([block, mined])
 
 
 def estimate(epochs: int, pairs: int, speed: float, mining: float) -> str:
@@ -267,18 +255,18 @@ def estimate(epochs: int, pairs: int, speed: float, mining: float) -> str:
     return f"about {duration} for {counted(epochs, 'epoch')} of {counted(pairs, 'pair')}, {shown}; {shorter}"
 
 
-def _step(context: _Context, batch: np.ndarray, rate: float) -> Tensor:
+def _step(training: Training, batch: np.ndarray, rate: float) -> Tensor:
     """Update the weights by the mean loss of a batch of minibatches.
 
     Returns:
         (2,) sum of losses and number of nonzero losses, over all processes.
     """
-    ranker, options, group = context.ranker, context.options, context.group
-    for optimizer in context.optimizers:
+    ranker, options, group = training.ranker, training.options, training.group
+    for optimizer in training.optimizers:
         optimizer.zero_grad(set_to_none=True)
     parts = []
     for minibatch in np.split(batch, range(options.minibatch, len(batch), options.minibatch)):
-        losses = batch_losses(ranker, context.examples, minibatch, options, group)
+        losses = batch_losses(ranker, training.examples, minibatch, options, group)
         weight = MinibatchShard(group, len(minibatch)).weight
         (losses.sum() * (weight / len(batch))).backward()
         losses = losses.detach()
@@ -286,17 +274,8 @@ def _step(context: _Context, batch: np.ndarray, rate: float) -> Tensor:
     totals = all_reduce_gradients(group, trainable_parameters(ranker), torch.stack(parts).sum(0))
     if options.clip:
         clip_gradients(ranker, options.clip)
-    take_step(context.optimizers, rate)
+    take_step(training.optimizers, rate)
     return totals
-
-
-def _average(average: dict[str, Tensor], weights: dict[str, Tensor], number: int) -> None:
-    """Make ``average`` the mean of the ``number`` latest weights; 1 or less starts again."""
-    for name, value in weights.items():
-        if number > 1 and value.is_floating_point():
-            average[name].lerp_(value, 1 / number)
-        else:
-            average[name].copy_(value)
 
 
 def _epoch_pairs(pairs: np.ndarray, policy: str, generator: np.random.Generator) -> np.ndarray:

@@ -6,9 +6,9 @@ shard. The sum of these gradients is the gradient of a single process.
 """
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -18,6 +18,8 @@ from typing_extensions import override
 
 from aptool.errors import AptoolError, located
 from aptool.models.ragged import Ragged
+
+T = TypeVar("T")
 
 
 class ProcessGroup:
@@ -53,6 +55,15 @@ class ProcessGroup:
         except AptoolError as raised:
             error = raised
         self.raise_in_all(error)
+
+    def in_first(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Call a function in process 0 only; return its value, or raise its AptoolError, in all processes."""
+        value = None
+        with self.together():
+            if self.rank == 0:
+                value = work(*arguments)
+        shared: T = self.broadcast(value)
+        return shared
 
     @contextmanager
     def first_process_first(self) -> Iterator[None]:

@@ -12,7 +12,6 @@ from aptool.data.folds import write_folds
 from aptool.data.runs import read_run
 from aptool.data.trec import read_qrels
 from aptool.data.writing import CollectionWriter, LabelledPool
-from aptool.errors import InputError
 from aptool.evaluation.measures import evaluate_frames
 from aptool.evaluation.significance import compare_paired
 
@@ -222,16 +221,6 @@ def results(finished, tmp_path, monkeypatch):
     return {**record.matrix_document(finished / "out"), "runs": record.record_runs(finished / "out")}
 
 
-def test_runs_of_many_candidates_are_not_recorded(finished, tmp_path, monkeypatch):
-    from bench import record
-
-    monkeypatch.setattr(record, "RUNS", tmp_path)
-    monkeypatch.setattr(record, "MOST_CANDIDATES", 10)
-
-    assert record.record_runs(finished / "out") == {}
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_the_accuracy_by_length_ends_with_that_of_all_questions(finished):
     from bench.by_length import points
 
@@ -264,28 +253,6 @@ def test_recorded_runs_give_the_figures_of_the_matrix(finished, results):
     assert computed["pairs"] == results["pairs"]
 
 
-def test_chosen_pairs_are_tested_in_map_and_in_p_at_1(finished, results):
-    from bench.record import matrix_document
-
-    every = [test for test in results["pairs"] if test["collection"] == "tiny-folds"]
-    assert len(every) > 1
-
-    chosen = matrix_document(finished / "out", [(every[0]["system"], every[0]["other"])])["pairs"]
-
-    [of_map, of_first] = [test for test in chosen if test["collection"] == "tiny-folds"]
-    assert of_map == {**every[0], "holm": every[0]["p"]}  # of one pair
-    qrels = read_qrels(finished / "out/collections/tiny-folds/pooled/folds.qrels")
-    means = []
-    for system in (every[0]["system"], every[0]["other"]):
-        runs = sorted(finished.glob(f"out/tiny-folds/{system}/seed*/folds.run"))
-        firsts = [evaluate_frames(qrels, read_run(run).frame, ["P@1"]).means["P@1"] for run in runs]
-        means.append(sum(firsts) / len(firsts))
-    assert of_first["measure"] == "P@1"
-    assert of_first["difference"] == pytest.approx(means[0] - means[1])
-    with pytest.raises(InputError, match=r"'ap-cn'.*expected one of ap-cnn"):
-        matrix_document(finished / "out", [("ap-cn", "ap-cnn")])
-
-
 def test_a_recorded_run_is_compared_as_the_run_of_the_matrix(aptool, finished, results, tmp_path):
     out = finished / "out"
     runs = [str(out / f"tiny-folds/ap-cnn/seed{seed}/folds.run") for seed in (1, 2)]
@@ -312,12 +279,3 @@ def test_the_qrels_of_a_run_of_the_matrix_are_found(aptool, finished):
     assert (found.code, found.out) == (0, given.out)
     assert found.err[0] == f"--qrels {qrels} (default)"
     assert aptool("compare", finished / pooled, finished / of_split, "--top", "0").code == 0
-
-
-def test_recorded_runs_are_of_the_same_judgements(finished, results):
-    from bench.record import recomputed
-
-    qrels = read_qrels(finished / "out/collections/tiny-folds/fold1/dev.qrels")
-
-    with pytest.raises(InputError, match="tiny-folds: other questions or judgements, as the SHA-256 is"):
-        recomputed({**results, "runs": {"tiny-folds": "0" * 64}}, "tiny-folds", [qrels])

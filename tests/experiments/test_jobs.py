@@ -196,39 +196,6 @@ def test_image_is_named_once_and_is_of_the_tested_version(overlay):
     assert f"FROM rayproject/ray:{version}-py311-${{DEVICE}}\n" in (JOBS / "Dockerfile").read_text()
 
 
-def test_training_on_gpus_of_several_nodes_and_of_one():
-    several, single = rayjob("train-gpu"), rayjob("train-8gpu")
-
-    assert (gpus(several), workers(several)["replicas"]) == ([0, 1], 4)
-    (spread,) = workers(several)["template"]["spec"]["topologySpreadConstraints"]
-    assert (spread["topologyKey"], spread["minDomains"]) == ("kubernetes.io/hostname", 2)
-    assert spread["labelSelector"]["matchLabels"] == {"ray.io/group": workers(several)["groupName"]}
-    assert "--workers 4" in several["spec"]["entrypoint"]
-
-    assert (gpus(single), workers(single)["replicas"]) == ([0, 8], 1)
-    assert "--workers 8" in single["spec"]["entrypoint"]
-    for job in (several, single):
-        (toleration,) = workers(job)["template"]["spec"]["tolerations"]
-        assert toleration["key"] == "nvidia.com/gpu"
-
-
-def test_scoring_grows_on_spot_nodes_with_gpus():
-    job = rayjob("score-gpu")
-    group = workers(job)
-
-    assert job["spec"]["rayClusterSpec"]["enableInTreeAutoscaling"]
-    assert (group["minReplicas"], group["maxReplicas"]) == (1, 16)
-    pod = group["template"]["spec"]
-    assert [toleration["key"] for toleration in pod["tolerations"]] == [
-        "nvidia.com/gpu",
-        "cloud.google.com/gke-spot",
-        "kubernetes.azure.com/scalesetpriority",
-    ]
-    assert "affinity" in pod
-    head, _ = pods(job)
-    assert not {"tolerations", "affinity"} & head.keys()
-
-
 def in_image(path):
     """Whether a path is in the image; the last matching pattern of .dockerignore decides."""
     parts = Path(path).parts
@@ -240,11 +207,6 @@ def in_image(path):
             if any(fnmatchcase(prefix, pattern) for prefix in prefixes):
                 included = line.startswith("!")
     return included
-
-
-@pytest.mark.parametrize("name", [".venv", ".git", "data", "models", "runs", "tests", "docs", "bench"])
-def test_folder_is_not_in_the_image(name):
-    assert not in_image(f"{name}/file")
 
 
 def test_image_has_all_files_of_the_installation():
@@ -266,32 +228,3 @@ def test_launcher_file_has_all_required_entries():
     launcher = yaml.safe_load((JOBS / "cluster-launcher.yaml").read_text())
 
     jsonschema.validate(launcher, json.loads(file.read_text()))
-
-
-def test_late_interaction_matrix_has_every_pooling_and_valid_recipes(tmp_path):
-    from networks import write_network
-    from tiny import OVER_STATES
-
-    from aptool.config import load_recipe
-    from aptool.experiments.matrix import read_matrix
-    from aptool.models.build import check_recipe
-
-    network = write_network(tmp_path / "bert")
-    values = {"data": "D", "network": str(network), "precision": "fp32"}
-
-    matrix = read_matrix(JOBS / "late.toml", values)
-
-    recipes = {}
-    for experiment in matrix.experiments:
-        system = experiment.system
-        if system.preset is None:  # a fusion
-            continue
-        recipe = recipes[system.name] = load_recipe(system.preset, system.overrides)
-        check_recipe(recipe)
-        # No epoch is chosen on the held-out fold.
-        assert recipe.training.epochs == 0 or recipe.training.average_epochs == 1
-    poolings = {True: set(), False: set()}
-    for recipe in recipes.values():
-        poolings[bool(recipe.training.epochs)].add(recipe.pooling["type"])
-    assert poolings[True] == {*OVER_STATES} - {"max"}
-    assert poolings[False] == {*OVER_STATES}

@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 from tiny import options
 
-from aptool.config import load_recipe
-from aptool.data.collection import Collection
 from aptool.data.runs import read_run
 from aptool.data.trec import read_qrels
 from aptool.errors import UsageError
@@ -21,7 +19,6 @@ from aptool.experiments.matrix import ExperimentMatrix, SystemSpec, only, read_m
 from aptool.experiments.table import not_above_random, summarize, table_cells
 from aptool.experiments.trial import Result
 from aptool.models.build import check_recipe
-from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.scoring.systems import RandomScorer
 
 NAMES = ["random", "bm25", "qa-cnn", "ap-cnn", "qa-cnn+bm25", "ap-cnn+bm25"]
@@ -75,49 +72,6 @@ def made(finished):
 
 def states(folder, pattern):
     return {path: path.stat().st_mtime_ns for path in folder.rglob(pattern) if path.is_file()}
-
-
-WRONG_SPENDING = {
-    "seconds that are a text": ('"train": 0.0', '"train": "long"'),
-    "no seconds of training": ('"train": 0.0,', ""),
-    "infinite seconds": ('"train": 0.0', '"train": Infinity'),
-    "seconds that are no number": ('"train": 0.0', '"train": NaN'),
-    "seconds whose sum is infinite": ('"train": 0.0', '"train": 1e308'),
-    "pairs that are a text": ('"costs": {}', '"costs": {"pairs": "many"}'),
-    "unknown costs": ('"costs": {}', '"costs": {"euros": 1}'),
-}
-
-
-@pytest.mark.parametrize("case", WRONG_SPENDING)
-def test_edited_seconds_or_costs_are_an_error(matrix, tmp_path, collection_folder, case):
-    text = table(collection_folder, systems=["bm25"])
-    first = matrix(text)
-    record = tmp_path / "out/tiny/bm25/seed1/test.json"
-    valid = record.read_text()
-    record.write_text(valid.replace(*WRONG_SPENDING[case]))
-    assert record.read_text() != valid
-
-    refused = matrix(text)
-    again = matrix(text, "--overwrite")
-
-    assert refused.code == 1
-    assert "test.json: a result of another recipe, collection or version" in refused.err[-1]
-    assert (again.code, made(again)) == (0, ["bm25, seed 1"])
-    assert json.loads(record.read_text()).keys() == json.loads(valid).keys()
-    assert [line.split()[:3] for line in again.out] == [line.split()[:3] for line in first.out]
-
-
-def test_rate_without_seconds_is_unknown(matrix, tmp_path, collection_folder):
-    text = table(collection_folder, systems=["bm25"], seeds="[1]")
-    matrix(text)
-    record = tmp_path / "out/tiny/bm25/seed1/test.json"
-    saved = json.loads(record.read_text())
-    saved |= {"seconds": {"train": 0.0, "score": 0}, "costs": {"pairs": 1}}
-    record.write_text(json.dumps(saved))
-
-    assert matrix(text, "--overwrite").code == 0
-    document = json.loads((tmp_path / "out/table.json").read_text())
-    assert document["lines"][0]["pairs_per_second"] is None
 
 
 def test_only_new_and_changed_trials_are_run(matrix, tmp_path, collection_folder):
@@ -183,23 +137,6 @@ def test_a_model_is_scored_as_it_is_and_again_only_after_a_change(matrix, tmp_pa
         read_run(tmp_path / f"out/tiny/{name}/seed1/test.run").frame for name in ("qa-cnn", "given")
     )
     assert given.equals(trained)
-
-
-def test_pairs_of_an_untrained_system_are_scored_once(matrix, collection_folder, monkeypatch):
-    text = table(collection_folder, systems=["qa-cnn"], seeds="[1]", qa_cnn=["training.epochs=0"])
-    scored = []
-    score = RankerScorer.score
-
-    def counting(self, questions, answers, pair_question, *more, **named):
-        scored.append(len(pair_question))
-        return score(self, questions, answers, pair_question, *more, **named)
-
-    monkeypatch.setattr(RankerScorer, "score", counting)
-
-    finished = matrix(text.replace("[collections.tiny]", '[collections.tiny]\nsplit = "dev"'))
-
-    assert finished.code == 0
-    assert sum(scored) == Collection(collection_folder).manifest["splits"]["dev"]["candidates"]
 
 
 def test_measures_are_those_of_the_run_files(matrix, tmp_path, collection_folder):
@@ -287,10 +224,10 @@ def test_trained_systems_are_compared_with_random_order_per_collection():
     )
 
     systems = {
-        "random": SystemSpec("random", "random", None, (), ()),
-        "bm25": SystemSpec("bm25", "bm25", None, (), ()),
-        "x": SystemSpec("x", None, "ap-cnn", (), ()),
-        "y": SystemSpec("y", None, "qa-cnn", (), ()),
+        "random": SystemSpec("random", baseline="random"),
+        "bm25": SystemSpec("bm25", baseline="bm25"),
+        "x": SystemSpec("x", preset="ap-cnn"),
+        "y": SystemSpec("y", preset="qa-cnn"),
     }
 
     assert not_above_random(summaries, ExperimentMatrix(("MAP",), systems, [])) == [
@@ -327,8 +264,8 @@ def test_tables_of_jobs_name_valid_systems(path):
 
     assert {experiment.system.name for experiment in matrix.experiments} == set(matrix.systems)
     for system in matrix.systems.values():
-        if system.preset is not None:
-            check_recipe(load_recipe(system.preset, system.overrides))
+        if system.recipe is not None:
+            check_recipe(system.recipe)
 
 
 def test_only_keeps_the_rows_that_match(tmp_path):

@@ -81,17 +81,6 @@ def test_commands_of_the_report_write_the_same_runs(copied, aptool, tmp_path):
     assert run.read_bytes() == written
 
 
-def test_a_report_does_not_replace_a_file_of_a_collection(copied, aptool, tmp_path):
-    assert copied(TABLE.format(more="")).code == 0
-    before = (tmp_path / "c/collection.json").read_bytes()
-
-    refused = aptool("report", "out", "--output", "c/collection.json")
-
-    assert refused.code == 1
-    assert "also an input of this command" in refused.err[0]
-    assert (tmp_path / "c/collection.json").read_bytes() == before
-
-
 def test_combination_that_cannot_be_fitted_is_named(copied, tmp_path):
     with CollectionWriter(tmp_path / "c", name="tiny", source="too small", overwrite=True) as writer:
         for split in ("train", "dev", "test"):

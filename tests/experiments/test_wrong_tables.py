@@ -72,7 +72,7 @@ BAD = {
         'path = "C"',
         'path = "${place}/C"',
         1,
-        "eval.toml: '${place}/C'",
+        "eval.toml: '${place}'",
         "expected --let place=...",
     ),
     "a seed twice": (

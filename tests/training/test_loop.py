@@ -3,19 +3,17 @@
 import copy
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
-from recorded import recorded
-from small_training import ADAM, POSITIVES, SGD, always, made
+from small_training import ADAM, POSITIVES, SGD, always, made, train
 from tiny import SYSTEMS, training_set
 
 from aptool.config import TrainingOptions
 from aptool.errors import AptoolError
 from aptool.models.ragged import Ragged
 from aptool.text.tokenizer import UNK
-from aptool.training import loop, losses
-from aptool.training.loop import estimate, train
+from aptool.training import losses
+from aptool.training.loop import estimate
 from aptool.training.optimization import learning_rate
 
 
@@ -33,16 +31,6 @@ def test_schedules_by_hand(schedule, rates):
 
     assert [learning_rate(options, epoch, (epoch - 1) / 4) for epoch in (1, 2, 3, 4)] == pytest.approx(
         rates, abs=1e-6
-    )
-
-
-def test_inverse_and_constant_rates_do_not_change_within_an_epoch():
-    inverse = TrainingOptions(learning_rate=1.0, schedule="inverse")
-    linear = TrainingOptions(learning_rate=1.0, schedule="linear")
-
-    assert [learning_rate(inverse, 2, progress) for progress in (0.5, 0.6, 0.74)] == [0.5] * 3
-    assert [learning_rate(linear, 2, progress) for progress in (0.5, 0.6, 1.0)] == pytest.approx(
-        [0.5, 0.4, 0]
     )
 
 
@@ -99,16 +87,6 @@ def test_pairs_are_all_or_one_per_question(monkeypatch):
     (every, _), (single_pairs, _) = rounds
     assert sorted(every.tolist()) == [0, 1, 1, 1, 2, 3, 3, 4, 5]
     assert sorted(single_pairs.tolist()) == [0, 1, 2, 3, 4, 5]
-
-
-def test_the_pair_of_a_question_differs_between_epochs():
-    chosen = set()
-    for epoch in range(20):
-        generator = np.random.default_rng([0, epoch])
-        pairs = loop._epoch_pairs(training_set(POSITIVES, 12).pairs, "one", generator)
-        chosen |= {answer for question, answer in pairs.tolist() if question == 1}
-
-    assert chosen == {1, 2, 3}
 
 
 def test_negatives_are_scored_for_several_minibatches_at_once(monkeypatch):
@@ -191,20 +169,6 @@ def test_patience_stops_after_epochs_without_improvement():
     assert (result.best_epoch, len(result.history)) == (2, 4)
 
 
-def test_another_measure_can_pick_the_best_epoch():
-    measures = iter([(0.9, 0.1), (0.5, 0.3)])
-
-    result = train(
-        made("qa-cnn"),
-        training_set(POSITIVES, 12),
-        replace(ADAM, epochs=2, dev_measure="P@1"),
-        seed=0,
-        evaluate=lambda ranker: dict(zip(("MAP", "P@1"), next(measures), strict=True)),
-    )
-
-    assert result.best_epoch == 2
-
-
 @pytest.mark.parametrize("name", SYSTEMS)
 @pytest.mark.parametrize("options", [SGD, ADAM, replace(ADAM, dropout=0.3)])
 def test_equal_seeds_give_equal_weights_to_the_bit(name, options):
@@ -235,18 +199,6 @@ def test_dropped_words_are_unknown_words_and_only_in_training():
     dropped = read[1] != tokens.values
     assert (read[1][dropped] == UNK).all()
     assert 0.45 < dropped.double().mean() < 0.55  # more than five standard deviations of 2,900 draws
-
-
-def test_dropout_does_not_change_the_choice_of_negatives(monkeypatch):
-    chosen = []
-    choose = losses.hardest
-    monkeypatch.setattr(losses, "hardest", lambda *given: chosen.append(choose(*given)) or chosen[-1])
-    for dropout in (0.0, 0.9):
-        system = made("ap-cnn")
-        system.dropout = dropout
-        train(system, training_set(POSITIVES, 12), replace(SGD, minibatch=99), seed=0, evaluate=always(0.5))
-
-    assert chosen[0].tolist() == chosen[1].tolist()
 
 
 @pytest.mark.parametrize("minibatch", [1, 99])
@@ -300,27 +252,3 @@ def test_the_duration_of_all_epochs_by_hand():
     assert estimate(25, 1000, 2.5, 100.0).startswith(
         "about 3:28:20 for 25 epochs of 1,000 pairs, 2.5 pairs/s; "
     )
-
-
-def test_the_duration_is_estimated_once(monkeypatch):
-    monkeypatch.setattr(loop, "ESTIMATE_SECONDS", 0.0)
-    options = replace(SGD, epochs=3, minibatch=2)
-    with recorded() as log:
-        train(made("qa-cnn"), training_set(POSITIVES, 12), options, seed=0, evaluate=always(0.5))
-
-    (line,) = [message for message in log.messages if message.startswith("about ")]
-    assert " for 3 epochs of 9 pairs, " in line
-    assert log.messages.index(line) == 0
-
-
-def test_progress_shows_the_mean_loss_so_far():
-    options = replace(SGD, epochs=2, minibatch=4)
-    with recorded() as log:
-        result = train(made("qa-cnn"), training_set(POSITIVES, 12), options, seed=0, evaluate=always(0.5))
-
-    assert list(log.updates) == ["train: epoch 1 of 2", "train: epoch 2 of 2"]
-    for updates, entry in zip(log.updates.values(), result.history, strict=True):
-        assert [update[:3] for update in updates] == [(done, 9, "pairs") for done in (4, 8, 9)]
-        assert updates[-1][3] == f"loss {entry['loss']:.4f}"
-    assert log.epochs == [1, 2]
-    assert result.history[0]["active"] == 1  # no pair reaches the margin

@@ -8,15 +8,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from small_training import ADAM, POSITIVES, SGD, always, made
+from small_training import ADAM, POSITIVES, SGD, always, made, train
 from tiny import SYSTEMS, recipe, training_set
 
 from aptool.errors import AptoolError
 from aptool.models.initialization import TrainingTexts, make_vocabulary
+from aptool.training.data import read_texts
 from aptool.training.dev import DevSet
-from aptool.training.loop import train
 from aptool.training.process_group import SINGLE_PROCESS, ProcessGroup
-from aptool.training.texts import read_texts
 
 
 class Meeting:

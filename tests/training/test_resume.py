@@ -1,7 +1,6 @@
 """Training that is killed and resumes: the weights are those of uninterrupted training."""
 
 import itertools
-import json
 import re
 import shutil
 import signal
@@ -13,17 +12,15 @@ import pytest
 import torch
 from dying import aptool_killed
 from recorded import recorded
-from s3 import put_bytes
 from tiny import options, recipe
 
 from aptool.config import VectorOptions
 from aptool.data.collection import Collection
 from aptool.errors import InputError
 from aptool.models.initialization import learned_vectors
-from aptool.models.tensor_file import read_tensors, write_tensors
 from aptool.text.tokenizer import WordTokenizer
 from aptool.training import loop
-from aptool.training.checkpoint import STATE, inputs_of, save_state, training_folder
+from aptool.training.checkpoint import save_state, training_folder
 from aptool.training.fit import check_training, fit, fit_in_group
 
 FILES = ("model.safetensors", "config.json", "tokenizer.json", "README.md")
@@ -37,7 +34,6 @@ OFTEN = 1e-9  # minutes: after each update
 MOMENTS = {
     "in the first epoch": ("aptool.training.loop:_step", "before", 3, 0),
     "in the third epoch": ("aptool.training.loop:_step", "after", 13, 2),
-    "before dev is judged": ("aptool.training.loop:seed_dropout", "before", 4, 3),
     "while the state is written": ("aptool.training.checkpoint:write_tensors", "after", 3, 2),
     "between the state and its report": ("aptool.training.fit:save_state", "after", 2, 2),
     "while the model is written": ("aptool.models.model:write_tensors", "after", 1, 4),
@@ -128,23 +124,6 @@ def test_training_saves_a_checkpoint_on_sigterm(moment, resumed, undisturbed, co
     assert same(output, undisturbed)
 
 
-def test_library_hands_sigterm_to_the_handler_of_its_caller(collection_folder, tmp_path):
-    """The handler runs after the checkpoint, and training goes on if it returns."""
-    states = []
-    before = signal.signal(
-        signal.SIGTERM, lambda *_: states.append((tmp_path / "m.training" / STATE).exists())
-    )
-    try:
-        with recorded(on_epoch=lambda number: signal.raise_signal(signal.SIGTERM)) as log:
-            fit(Collection(collection_folder), recipe("qa-cnn", "training.epochs=2"), tmp_path / "m")
-    finally:
-        handler = signal.signal(signal.SIGTERM, before)
-
-    assert states == [True, True]
-    assert len(log.epochs) == 2
-    assert handler.__name__ == "<lambda>"  # the caller's handler is restored
-
-
 def test_notice_of_preemption_saves_checkpoints_within_the_epoch(
     undisturbed, collection_folder, tmp_path, monkeypatch
 ):
@@ -208,13 +187,11 @@ def stopped(collection, output, *overrides, seed=3, after=2):
 @pytest.mark.parametrize(
     "overrides",
     [
-        ("training.optimizer=sgd", "training.learning_rate=0.2", "training.schedule=inverse"),
-        ("training.schedule=linear", "training.in_batch=true", "training.loss=softmax"),
         ("vectors.fine_tune=false", "training.pairs=one", "training.clip=0.1"),
         ("training.patience=1", "training.learning_rate=0.3"),
         ("training.average_epochs=3", "training.word_dropout=0.2", "training.embedding_rate=0.1"),
     ],
-    ids=["sgd", "linear", "frozen", "patience", "average"],
+    ids=["frozen", "patience", "average"],
 )
 def test_every_procedure_resumes_to_the_same_weights(overrides, collection, tmp_path):
     overrides = (*overrides, "training.negatives=mix")
@@ -302,26 +279,6 @@ def test_a_checkpoint_of_another_training_is_refused_without_overwrite(collectio
         shutil.rmtree(output)
 
 
-def test_another_model_is_refused_without_overwrite(collection, tmp_path):
-    output = tmp_path / "model"
-    fit(collection, recipe("ap-cnn", "training.epochs=1"), output, seed=3)
-    before = (output / "model.safetensors").read_bytes()
-
-    with pytest.raises(InputError, match="model: it exists; expected another path, or --overwrite"):
-        fit(collection, recipe("ap-cnn", "training.epochs=1"), output, seed=4)
-    assert (output / "model.safetensors").read_bytes() == before
-
-    fit(collection, recipe("ap-cnn", "training.epochs=1"), output, seed=4, overwrite=True)
-    assert (output / "model.safetensors").read_bytes() != before
-
-
-def test_a_complete_model_is_not_trained_again(collection, tmp_path, monkeypatch):
-    first = fit(collection, recipe("ap-cnn"), tmp_path / "model", seed=3)
-    monkeypatch.setattr("aptool.training.fit.train", lambda *given, **named: pytest.fail("trained again"))
-
-    assert fit(collection, recipe("ap-cnn"), tmp_path / "model", seed=3) == first
-
-
 def test_everything_that_decides_the_weights_is_in_the_key(collection, tmp_path):
     tiny_recipe, folder = recipe("ap-cnn"), tmp_path / "model"
     keys = {check_training(collection, tiny_recipe, folder, *more).key for more in [(0,), (1,), (0, "cuda")]}
@@ -358,21 +315,6 @@ def test_replaced_vectors_are_another_training(collection, tmp_path):
         epochs += log.epochs
 
     assert epochs == [1, 1]
-
-
-def test_a_checkpoint_of_a_machine_with_other_dev_measures_resumes(collection, tmp_path):
-    # Another processor may swap two candidates whose scores are almost equal.
-    output = tmp_path / "model"
-    stopped(collection, output)
-    path = training_folder(output) / "state.safetensors"
-    tensors, metadata = read_tensors(path)
-    history = json.loads(metadata["history"])
-    history[-1]["dev"]["P@1"] += 0.05
-    write_tensors(path, tensors, {**metadata, "history": json.dumps(history)})
-
-    result = fit(collection, recipe("ap-cnn"), output, seed=3)
-
-    assert [entry["epoch"] for entry in result.history] == [1, 2, 3, 4]
 
 
 def test_a_damaged_checkpoint_is_an_error(collection, tmp_path):
@@ -413,15 +355,3 @@ def test_a_checkpoint_is_saved_before_its_epoch_is_reported(collection, tmp_path
         fit(collection, recipe("qa-cnn"), tmp_path / "model")
 
     assert reported == [(1, 1), (2, 2), (3, 3), (4, 4)]
-
-
-def test_the_content_of_vectors_at_a_url_is_an_input_of_the_training(bucket):
-    named = recipe("qa-cnn", f"vectors.source={bucket}/vectors.bin")
-
-    def key_with(content):
-        put_bytes(f"{bucket}/vectors.bin", content)
-        return inputs_of(named)
-
-    key = key_with(b"one")
-    assert inputs_of(named) == key
-    assert key_with(b"another") != key

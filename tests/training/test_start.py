@@ -10,7 +10,6 @@ from aptool.data.collection import Collection
 from aptool.data.writing import CollectionWriter, LabelledPool
 from aptool.errors import AptoolError, InputError
 from aptool.models.model import load_model
-from aptool.models.start import training_recipe
 from aptool.text.vectors import WordVectors, write_vectors
 from aptool.training.fit import fit
 
@@ -98,15 +97,6 @@ def test_statistics_of_pair_features_are_those_of_the_new_texts(collection, othe
     first, second = (load_model(tmp_path / name) for name in ("first", "second"))
     assert len(second.ranker.features.idf) == len(second.tokenizer) > len(first.tokenizer)
     assert not torch.equal(second.ranker.features.corpus, first.ranker.features.corpus)
-
-
-def test_the_default_recipe_is_that_of_the_model(model_folder):
-    before = load_model(model_folder).recipe
-
-    actual = training_recipe(None, ["training.epochs=7"], str(model_folder))
-
-    assert (actual.preset, actual.encoder, actual.vectors) == (before.preset, before.encoder, before.vectors)
-    assert (actual.training.epochs, actual.start.model) == (7, str(model_folder))
 
 
 @pytest.mark.parametrize(

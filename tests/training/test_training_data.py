@@ -9,11 +9,9 @@ from aptool.data.collection import Collection
 from aptool.data.writing import CollectionWriter, LabelledPool
 from aptool.errors import InputError
 from aptool.text.tokenizer import WordTokenizer
-from aptool.training import texts as training_texts
-from aptool.training.data import tokenize
+from aptool.training.data import read_texts, read_training_texts, tokenize
 from aptool.training.fit import fit
 from aptool.training.losses import NegativeSampler
-from aptool.training.texts import read_texts, read_training_texts
 
 
 def write(path, pools, answers=None):
@@ -105,7 +103,7 @@ def test_negatives_come_from_the_shared_answers_too(shared, negatives):
 
 
 def test_bm25_negatives_are_the_best_answers_that_are_not_relevant(shared, monkeypatch):
-    monkeypatch.setattr(training_texts, "BM25_NEGATIVES", 2)
+    monkeypatch.setattr("aptool.training.data.BM25_NEGATIVES", 2)
 
     texts = read_training_texts(shared, recipe("ap-cnn", "training.negatives=bm25"))
 

@@ -8,13 +8,12 @@ import pytest
 import torch
 from published import PUBLISHED, published_ranker, with_words
 from simulated_gpu import SimulatedGpu
-from test_loop import ADAM, POSITIVES, SGD, always
+from small_training import ADAM, POSITIVES, SGD, always, train
 from tiny import OVER_STATES, SYSTEMS, pooled, ranker, training_set
 from torch import nn
 
 from aptool.errors import AptoolError
 from aptool.training import loop
-from aptool.training.loop import train
 from aptool.training.optimization import LazyAdam
 
 RECIPES = {
