@@ -12,11 +12,11 @@ from aptool.cli.tables import messages_on_stderr
 from aptool.cluster.connection import connect
 from aptool.cluster.resources import Resources
 from aptool.errors import AptoolError
-from aptool.progress import LogLines
+from aptool.progress import Bar
 from aptool.scoring import run
 
 
-class DyingBar(LogLines):
+class DyingBar(Bar):
     """Kills this process after three of eight units."""
 
     def update(self, n):

@@ -114,20 +114,6 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize("system", ["ap-cnn", "ap-bilstm"])
-def test_weights_do_not_depend_on_the_batch(system):
-    made = model(system)
-
-    for explanation, (question, answer) in zip(explain_pairs(made, PAIRS), PAIRS, strict=True):
-        ids = [Ragged.of(made.tokenizer.encode([text])) for text in (question, answer)]
-        with torch.no_grad():
-            alone = made.ranker.pooling.attention(*(made.ranker.encoder(tokens) for tokens in ids))
-            score = made.ranker(*ids)
-        assert explanation.question.weights == pytest.approx(alone[0][0].numpy(), abs=1e-6)
-        assert explanation.answer.weights == pytest.approx(alone[1][0].numpy(), abs=1e-6)
-        assert explanation.score == pytest.approx(float(score), abs=1e-6)
-
-
 def test_weights_on_a_gpu_are_those_of_the_cpu():
     expected = list(explain_pairs(model("ap-cnn"), PAIRS, alignment=True))
     on_gpu = model("ap-cnn")
@@ -183,12 +169,6 @@ def test_a_receptive_field_has_exactly_the_words_that_its_state_depends_on(windo
         changed = (made.ranker.encoder(Ragged.join([other])).values != states).any(1)
 
         assert changed.tolist() == [word in explanation.answer.receptive_field(state) for state in range(5)]
-
-
-def test_the_receptive_field_of_a_bilstm_is_the_whole_text():
-    (explanation,) = explain_pairs(model("ap-bilstm"), [("one two", "red green blue")])
-
-    assert list(explanation.answer.receptive_field(1)) == [0, 1, 2]
 
 
 def test_unknown_and_truncated_words():
