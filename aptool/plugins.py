@@ -1,9 +1,9 @@
 """Code of users: plugins, which register encoders or poolings, and hashes of their source files.
 
-Plugins come from ``--plugin``, from ``APTOOL_PLUGINS`` and from entry points of installed packages. Their
-classes are computed by their own definition: faster code serves exact types. A plugin or a word function
-decides scores, as a model does: the hash of its file is part of every fingerprint, so that results of an
-edited file are never mixed with earlier ones. Other files that it imports are not hashed.
+Plugins come from ``--plugin`` and from ``APTOOL_PLUGINS``. Their classes are computed by their own
+definition: faster code serves exact types. A plugin or a word function decides scores, as a model does: the
+hash of its file is part of every fingerprint, so that results of an edited file are never mixed with earlier
+ones. Other files that it imports are not hashed.
 """
 
 import hashlib
@@ -14,7 +14,6 @@ import os
 import sys
 from collections import UserDict
 from collections.abc import Iterable, Mapping
-from importlib.metadata import entry_points
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
@@ -25,9 +24,6 @@ from aptool.errors import AptoolError, UsageError, first_line, one_line
 
 # Modules and files, separated as in PATH; child processes inherit the variable.
 VARIABLE = "APTOOL_PLUGINS"
-
-# The group of entry points.
-GROUP = "aptool.plugins"
 
 T = TypeVar("T")
 
@@ -45,18 +41,9 @@ def use_plugin(name: str) -> None:
 
 
 def load_plugins() -> None:
-    """Import the plugins of ``APTOOL_PLUGINS`` and of installed packages, once per process."""
+    """Import the plugins of ``APTOOL_PLUGINS``, once per process."""
     for name in filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)):
         _import(name)
-    with _lock:
-        if GROUP in _loaded:
-            return
-        _loaded.add(GROUP)
-    for plugin in entry_points(group=GROUP):
-        try:
-            plugin.load()
-        except Exception as error:
-            raise AptoolError(f"plugin {plugin.name!r} ({plugin.value}): {_reason(error)}") from error
 
 
 def _import(name: str) -> None:
@@ -77,7 +64,8 @@ def _import(name: str) -> None:
                 raise UsageError(
                     f"--plugin {name}: module not found; expected a Python module or the path of a .py file"
                 ) from error
-            raise AptoolError(f"--plugin {name}: {_reason(error)}; expected a module that imports") from error
+            reason = one_line(f"{type(error).__name__}: {first_line(error)}").rstrip(".")
+            raise AptoolError(f"--plugin {name}: {reason}; expected a module that imports") from error
         _loaded.add(name)
 
 
@@ -106,12 +94,8 @@ def _add_to_path(folder: Path) -> None:
         sys.path.append(str(folder))
 
 
-def _reason(error: BaseException) -> str:
-    return one_line(f"{type(error).__name__}: {first_line(error)}").rstrip(".")
-
-
 class Registry(UserDict[str, type[T]]):
-    """Subclasses of a class by name; one given as ``MODULE:CLASS`` is imported when it is looked up."""
+    """Subclasses of a class by name; one of aptool as ``MODULE:CLASS`` is imported when it is looked up."""
 
     def __init__(self, base: type, entries: Mapping[str, type[T] | str]) -> None:
         super().__init__()
@@ -120,23 +104,14 @@ class Registry(UserDict[str, type[T]]):
 
     @override
     def __getitem__(self, name: str) -> type[T]:
-        entry = kind = super().__getitem__(name)
-        expected = f"a subclass of {self._base.__name__}"
-        try:
-            if isinstance(entry, str):
-                module, _, attribute = entry.partition(":")
-                kind = getattr(importlib.import_module(module), attribute)
-        except AptoolError:
-            raise
-        except (Exception, SystemExit) as error:
-            expected += " as MODULE:CLASS"
-            raise AptoolError(
-                f"{name!r} of a plugin is {entry!r}: {_reason(error)}; expected {expected}"
-            ) from error
-        if not (isinstance(kind, type) and issubclass(kind, self._base)):
+        entry = super().__getitem__(name)
+        if isinstance(entry, str) and entry.startswith("aptool."):
+            module, _, attribute = entry.partition(":")
+            entry = self.data[name] = getattr(importlib.import_module(module), attribute)
+        if not (isinstance(entry, type) and issubclass(entry, self._base)):
+            expected = f"a subclass of {self._base.__name__}"
             raise AptoolError(f"{name!r} of a plugin is {entry!r}: expected {expected}")
-        self.data[name] = kind
-        return kind
+        return entry
 
 
 def sources_of(objects: Iterable[Any]) -> dict[str, str]:

@@ -7,9 +7,6 @@ import logging
 import sys
 import time
 from datetime import timedelta
-from typing import Protocol
-
-from typing_extensions import override
 
 logger = logging.getLogger(__name__)
 
@@ -17,38 +14,22 @@ logger = logging.getLogger(__name__)
 INTERVAL = 10.0
 
 
-class Bar(Protocol):
-    """The part of tqdm's interface that aptool uses."""
-
-    def __enter__(self) -> "Bar": ...
-
-    def __exit__(self, *raised: object) -> None: ...
-
-    def update(self, n: int) -> object:
-        """Count ``n`` further units."""
-
-    def set_postfix_str(self, s: str, refresh: bool) -> None:
-        """Set the text after the count."""
-
-
-class LogLines(Bar):
-    """Logs a line every ``INTERVAL`` seconds in which the count moved."""
+class Bar:
+    """Logs a line every ``INTERVAL`` seconds in which the count moved; has the methods of tqdm."""
 
     def __init__(self, name: str, total: int | None = None, unit: str = "", initial: int = 0) -> None:
         self._name, self._total, self._unit, self._initial = name, total, unit, initial
         self._done, self._detail = initial, ""
         self._started = self._logged = time.monotonic()
 
-    @override
-    def __enter__(self) -> "LogLines":
+    def __enter__(self) -> "Bar":
         return self
 
-    @override
     def __exit__(self, *raised: object) -> None:
         pass
 
-    @override
     def update(self, n: int) -> None:
+        """Count ``n`` further units."""
         self._done += n
         now = time.monotonic()
         if self._total is None or now - self._logged < INTERVAL:
@@ -61,8 +42,8 @@ class LogLines(Bar):
             parts.append(f"{timedelta(seconds=round((self._total - self._done) / speed))} left")
         logger.info(", ".join([*parts, *([self._detail] if self._detail else [])]))
 
-    @override
     def set_postfix_str(self, s: str, refresh: bool) -> None:
+        """Set the text after the count."""
         self._detail = s
 
 
@@ -70,7 +51,7 @@ def progress(name: str, total: int | None = None, unit: str = "", initial: int =
     """Return a bar for a ``with`` block; ``initial`` units of ``total`` are resumed. None has no count."""
     is_notebook = "ipykernel" in sys.modules
     if not is_notebook and (sys.stderr is None or not sys.stderr.isatty()):
-        return LogLines(name, total, unit, initial)
+        return Bar(name, total, unit, initial)
     from tqdm.auto import tqdm
 
     bar: Bar = tqdm(

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from aptool.version import RELEASED, __version__
+from aptool.version import __version__, install_command
 
 ROOT = Path(__file__).parents[1]
 
@@ -17,8 +17,8 @@ def problems(version: str) -> list[str]:
         reasons.append(f"VERSION={version!r}: expected three numbers, such as 0.3.0")
     if version != __version__:
         reasons.append(f"aptool/version.py: {__version__}; expected {version}")
-    if not RELEASED:
-        reasons.append("aptool/version.py: RELEASED is False; expected True")
+    if "aptool[" not in install_command("torch"):
+        reasons.append("aptool/version.py: install_command installs from a copy; expected from PyPI")
     headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     if not re.fullmatch(re.escape(version) + r", \d{4}-\d{2}-\d{2}", headings[0]):
         reasons.append(

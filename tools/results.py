@@ -30,9 +30,9 @@ from aptool.data.folds import write_folds  # noqa: E402
 from aptool.data.trec import read_qrels  # noqa: E402
 from aptool.data.writing import MANIFEST  # noqa: E402
 from aptool.experiments.runner import PUBLISHED  # noqa: E402
+from aptool.reporting.charts import plot_accuracy_by_length, svg  # noqa: E402
 from bench.fingerprint import is_same_version, numeric_fingerprints  # noqa: E402
 from bench.record import json_text, read_result, recomputed  # noqa: E402
-from tools.result_pictures import pictures  # noqa: E402
 from tools.result_tables import OF_SEVERAL, SHARES, Document, caption, table_of  # noqa: E402
 
 RESULTS = ROOT / "docs" / "results"
@@ -109,7 +109,14 @@ def pages() -> list[Path]:
 def generated(results: Mapping[str, Document], current: Mapping[str, str]) -> dict[Path, str]:
     """The text of every page and picture."""
     texts = {page: filled(page.read_text(encoding="utf-8"), results, current) for page in pages()}
-    return texts | {IMAGES / f"{name}.svg": text for name, text in pictures(results)}
+    return texts | {IMAGES / "insuranceqa-lengths.svg": lengths_picture(results)}
+
+
+def lengths_picture(results: Mapping[str, Document]) -> str:
+    """Figures 3 and 4 of the paper, as SVG."""
+    lengths = results["insuranceqa"]["tables"]["lengths"]
+    points = pl.DataFrame(lengths["rows"], schema=lengths["columns"], orient="row")
+    return svg(plot_accuracy_by_length(points.rename({"words": "length"})))
 
 
 def filled(page: str, results: Mapping[str, Document], current: Mapping[str, str]) -> str:

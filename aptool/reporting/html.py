@@ -42,18 +42,14 @@ def environment() -> "Environment":
     """The templates of this package; raise an `AptoolError` unless jinja2 is installed."""
     require("jinja2", purpose="a page", extra="report")
     from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
 
-    loader = PackageLoader("aptool.reporting")
-    templates = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    return Environment(
+        loader=PackageLoader("aptool.reporting"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-
-    def source(name: str) -> Markup:  # of a style sheet
-        return Markup(loader.get_source(templates, name)[0].rstrip())
-
-    templates.globals.update(source=source)
-    return templates
 
 
 def markdown_table(rows: Sequence[Sequence[str]], left: int = 1) -> str:

@@ -70,19 +70,14 @@ def largest_differences(
     baseline = next(each for each in results.systems if each.name == results.baseline)
     others = [each for each in results.systems if each is not baseline] or [baseline]
     trained = [each for each in others if each.configs]
-    system = max(trained or others, key=lambda each: each.means[results.measures[0]])
+    system = max(trained or others, key=lambda each: each.spreads[results.measures[0]].mean)
     deltas = question_deltas(baseline.per_question, system.per_question, results.measures[0])
     better, worse = deltas.filter(pl.col("change") > 0), deltas.filter(pl.col("change") < 0)
-    gained, lost = better.head(top), worse.head(top)
-    questions = _describe(results, system, baseline, pl.concat([gained, lost]), depth, device)
-    return Differences(
-        system.name,
-        system.entries[0].seed,
-        better.height,
-        worse.height,
-        questions[: gained.height],
-        questions[gained.height :],
-    )
+    listed = pl.concat([better.head(top), worse.head(top)])
+    questions = _describe(results, system, baseline, listed, depth, device)
+    gained = [question for question in questions if question.after > question.before]
+    lost = [question for question in questions if question.after < question.before]
+    return Differences(system.name, system.entries[0].seed, better.height, worse.height, gained, lost)
 
 
 def _describe(
@@ -94,19 +89,23 @@ def _describe(
     device: "torch.device | None",
 ) -> list[DifferingQuestion]:
     """Add texts, rankings and heat maps to rows of `question_deltas`."""
-    qrels = read_qrels(results.questions.qrels).filter(pl.col("relevance") > 0)
+    asked = results.questions
+    qrels = read_qrels(asked.qrels).filter(pl.col("relevance") > 0)
     relevant = qrels.join(deltas, on="question_id", how="semi").select(*_KEYS, is_relevant=True)
     before, after = (_ranking(each, deltas) for each in (baseline, system))
-    shown = after.join(relevant, on=_KEYS, how="left", maintain_order="left").with_columns(
-        pl.col("is_relevant").fill_null(value=False)
-    )
-    shown = shown.filter((pl.col("rank") <= depth) | pl.col("is_relevant"))
     ranks = before.select(*_KEYS, baseline_rank="rank")
+    shown = after.join(relevant, on=_KEYS, how="left", maintain_order="left")
     shown = shown.join(ranks, on=_KEYS, how="left", maintain_order="left")
-    asked = results.questions
+    shown = shown.with_columns(pl.col("is_relevant").fill_null(value=False))
+    shown = shown.filter((pl.col("rank") <= depth) | pl.col("is_relevant"))
     texts = find_texts(asked.pools, shown, asked.shared_answers()) if asked.pools else PoolTexts({}, {})
     heat_maps = _heat_maps(system, shown, texts, device)
-    rows = shown.rows_by_key("question_id", named=True)
+    answers: dict[str, list[RankedAnswer]] = {}
+    for row in shown.iter_rows(named=True):
+        question = row.pop("question_id")
+        pair = question, row["answer_id"]
+        answer = RankedAnswer(text=texts.answers.get(pair, ""), heat_map=heat_maps.get(pair), **row)
+        answers.setdefault(question, []).append(answer)
     missing = relevant.join(after, on=_KEYS, how="anti").sort("answer_id").rows_by_key("question_id")
     candidates = dict(after.group_by("question_id").len().iter_rows())
     judged = dict(relevant.group_by("question_id").len().iter_rows())
@@ -119,14 +118,7 @@ def _describe(
             candidates.get(question, 0),
             judged.get(question, 0),
             [answer for answer, _ in missing.get(question, [])],
-            [
-                RankedAnswer(
-                    text=texts.answers.get((question, row["answer_id"]), ""),
-                    heat_map=heat_maps.get((question, row["answer_id"])),
-                    **row,
-                )
-                for row in rows.get(question, [])
-            ],
+            answers.get(question, []),
         )
         for question, old, new, _ in deltas.iter_rows()
     ]

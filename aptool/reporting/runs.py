@@ -17,7 +17,7 @@ from aptool.evaluation.compare import Comparison, compare_tables
 from aptool.evaluation.evaluation import averages, mean_intervals, mean_over_runs
 from aptool.evaluation.measures import evaluate_frames
 from aptool.evaluation.names import is_mean
-from aptool.evaluation.significance import Interval, mean_and_sd
+from aptool.evaluation.significance import Interval, Spread, mean_and_sd
 from aptool.evaluation.texts import groups_by_length, relevant_lengths
 from aptool.files import expand, sha256_of
 from aptool.paths import Location, PathOrUrl, is_remote, location, why_missing
@@ -37,14 +37,8 @@ class RunEntry(NamedTuple):
     system: str
     seed: int
     run: Location
-    seconds: dict[str, float]  # train, score
     model: Location | None  # its model folder, if it was trained
     sha256: str | None = None  # of the run file that was evaluated, if recorded
-
-    @property
-    def split(self) -> str:
-        """The split that was scored."""
-        return self.run.name.removesuffix(".run")
 
     @property
     def config(self) -> dict[str, Any] | None:
@@ -60,7 +54,7 @@ class Questions(NamedTuple):
     pools: list[str]  # files, none if the texts are unknown
     answers: Location | None  # file of the answers that the pools share
     counts: list[str]  # as shown
-    origin: list[tuple[str, str, bool]]  # (term, text, whether the text is code), as shown
+    origin: list[tuple[str, str]]  # (term, text), as shown
 
     def shared_answers(self) -> Answers | None:
         """Read the answers that the pools share."""
@@ -74,12 +68,10 @@ class Questions(NamedTuple):
 class Runs(NamedTuple):
     """Runs and the questions that they rank."""
 
-    source: Location  # folder of `aptool matrix`, or the qrels
     entries: list[RunEntry]
     measures: tuple[str, ...]
-    command: str | None  # the command that wrote the folder
     questions: dict[str, Questions]  # by the name of the collection
-    lines: list[dict[str, Any]]  # rows of the table: means over seeds, and costs
+    command: str | None = None  # the command that wrote the folder of a matrix
 
     def on(self, collection: str) -> dict[str, list[RunEntry]]:
         """The systems run on a collection, each with its runs by seed, in the order of the table."""
@@ -117,16 +109,16 @@ def runs_of_files(
             f"{judged.filter(pl.col('relevance') > 0).height:,} relevant",
         ],
         origin=[
-            ("Qrels", str(path), True),
-            ("SHA-256", sha256_of(path), True),
-            *(("Pools", file, True) for file in files),
+            ("Qrels", str(path)),
+            ("SHA-256", sha256_of(path)),
+            *(("Pools", file) for file in files),
         ],
     )
     entries: list[RunEntry] = []
     for system, run in systems:
         seed = sum(entry.system == system for entry in entries)
-        entries.append(RunEntry(questions.name, system, seed, location(run), {}, None))
-    return Runs(path, entries, measures, None, {questions.name: questions}, [])
+        entries.append(RunEntry(questions.name, system, seed, location(run), None))
+    return Runs(entries, measures, {questions.name: questions})
 
 
 def read_runs(folder: PathOrUrl) -> Runs:
@@ -146,7 +138,7 @@ def read_runs(folder: PathOrUrl) -> Runs:
             name: (recorded_folder(root, entry["path"]), entry.get("fingerprint"))
             for name, entry in document.get("collections", {}).items()
         }
-        command, lines = document.get("command"), list(document.get("lines", []))
+        command = document.get("command")
     except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
         raise InputError(path, value=repr(error), expected="the results of `aptool matrix`") from error
     for entry in entries:
@@ -155,29 +147,22 @@ def read_runs(folder: PathOrUrl) -> Runs:
         if entry.sha256 is not None and entry.sha256 != sha256_of(entry.run):
             expected = "the run that it evaluated; run `aptool matrix` again"
             raise InputError(entry.run, problem=f"changed since {path} was written", expected=expected)
-    splits = {entry.collection: entry.split for entry in entries}
+    splits = {entry.collection: entry.run.name.removesuffix(".run") for entry in entries}
     if not splits.keys() <= recorded.keys():
         missing = min(splits.keys() - recorded.keys())
         raise InputError(path, column="collections", value=missing, expected="the folder of each collection")
     questions = {name: _questions(*recorded[name], split) for name, split in splits.items()}
-    return Runs(root, entries, measures, command, questions, lines)
+    return Runs(entries, measures, questions, command)
 
 
 def _entry(folder: Location, result: dict[str, Any]) -> RunEntry:
     run = folder / result["run"]
     model = run.parent / "model"
-    seconds = {key: float(value) for key, value in result["seconds"].items()}
     if not all(isinstance(result[name], str) for name in ("collection", "system")):
         raise TypeError("collection and system: expected two names")
     trained = model if (model / "config.json").is_file() else None
     return RunEntry(
-        result["collection"],
-        result["system"],
-        int(result["seed"]),
-        run,
-        seconds,
-        trained,
-        result.get("sha256"),
+        result["collection"], result["system"], int(result["seed"]), run, trained, result.get("sha256")
     )
 
 
@@ -214,10 +199,10 @@ def questions_of_split(collection: Collection, split: str) -> Questions:
             f"{counts['positives']:,} relevant",
         ],
         origin=[
-            ("Collection", str(collection.path), True),
-            ("Fingerprint", collection.fingerprint, True),
-            ("Source", str(collection.manifest["source"]), False),
-            (f"SHA-256 of {qrels.name}", files.get(qrels.name, "not recorded"), True),
+            ("Collection", str(collection.path)),
+            ("Fingerprint", collection.fingerprint),
+            ("Source", str(collection.manifest["source"])),
+            (f"SHA-256 of {qrels.name}", files.get(qrels.name, "not recorded")),
         ],
     )
 
@@ -229,8 +214,7 @@ class SystemResults(NamedTuple):
     entries: list[RunEntry]  # runs, one per seed
     configs: list[dict[str, Any]]  # ``config.json`` of each model
     per_question: pl.DataFrame  # question_id, and each measure and `ACCURACY`: the mean over seeds
-    means: dict[str, float]  # by measure, as the following
-    deviations: dict[str, float]  # sample standard deviation over seeds; 0 for one seed
+    spreads: dict[str, Spread]  # by measure, as the following
     intervals: dict[str, Interval]
     comparisons: dict[str, Comparison]  # with the baseline; empty for the baseline
 
@@ -243,6 +227,10 @@ class CollectionResults(NamedTuple):
     measures: tuple[str, ...]
     baseline: str
     systems: list[SystemResults]
+
+    def best(self, measure: str) -> float:
+        """The highest mean of a measure."""
+        return max(system.spreads[measure].mean for system in self.systems)
 
 
 def evaluate_systems(
@@ -261,7 +249,7 @@ def evaluate_systems(
         baseline = DEFAULT_BASELINE if DEFAULT_BASELINE in systems else next(iter(systems))
     qrels, path = read_qrels(questions.qrels), str(questions.qrels)
     evaluated = tuple(dict.fromkeys((*measures, ACCURACY)))
-    results = []
+    results = {}
     for system, entries in systems.items():
         logger.info(f"{name}: {system}")
         frames = [
@@ -272,25 +260,19 @@ def evaluate_systems(
         ]
         seeds = [averages(frame.select("question_id", *measures)) for frame in frames]
         mean = mean_over_runs(frames).drop("candidates")
-        spreads = {measure: mean_and_sd([seed[measure] for seed in seeds]) for measure in measures}
-        results.append(
-            SystemResults(
-                name=system,
-                entries=entries,
-                configs=[config for entry in entries if (config := entry.config) is not None],
-                per_question=mean,
-                means={measure: spread.mean for measure, spread in spreads.items()},
-                deviations={measure: spread.sd for measure, spread in spreads.items()},
-                intervals=mean_intervals(mean.select("question_id", *measures)),
-                comparisons={},
-            )
+        results[system] = SystemResults(
+            name=system,
+            entries=entries,
+            configs=[config for entry in entries if (config := entry.config) is not None],
+            per_question=mean,
+            spreads={measure: mean_and_sd([seed[measure] for seed in seeds]) for measure in measures},
+            intervals=mean_intervals(mean.select("question_id", *measures)),
+            comparisons={},
         )
     logger.info(f"{name}: tests against {baseline}")
-    tables = {system.name: system.per_question for system in results}
+    tables = {system: result.per_question for system, result in results.items()}
     reference = tables.pop(baseline)
-    by_name = {system.name: system for system in results}
-    for comparison in compare_tables(
-        reference, tables.items(), [measure for measure in measures if is_mean(measure)]
-    ):
-        by_name[comparison.system].comparisons[comparison.measure] = comparison
-    return CollectionResults(name, questions, measures, baseline, results)
+    tested = [measure for measure in measures if is_mean(measure)]
+    for comparison in compare_tables(reference, tables.items(), tested):
+        results[comparison.system].comparisons[comparison.measure] = comparison
+    return CollectionResults(name, questions, measures, baseline, list(results.values()))

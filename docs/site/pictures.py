@@ -17,8 +17,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 import aptool
 from aptool.data.collection import Collection
-from aptool.reporting.charts import accuracy_by_length
-from aptool.reporting.plots import plot_accuracy_by_length, svg
+from aptool.reporting.charts import accuracy_by_length, plot_accuracy_by_length, svg
 from aptool.reporting.runs import questions_of_split
 
 ROOT = Path(__file__).parents[2]

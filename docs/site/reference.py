@@ -87,7 +87,7 @@ def _described(command: click.Command, context: click.Context) -> Iterator[tuple
 
 def library() -> None:
     """The page of the public names, with their docstrings."""
-    public = {name for name in aptool.__all__ if not name.startswith("_")} - {"load"}  # another name of Model
+    public = {name for name in dir(aptool) if not name.startswith("_")} - {"load"}  # another name of Model
     if public != {name for names in LIBRARY.values() for name in names}:
         raise ValueError(f"docs/site/reference.py: LIBRARY: expected the names {', '.join(sorted(public))}")
     parts = []

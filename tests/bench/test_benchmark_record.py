@@ -2,7 +2,7 @@
 
 import sys
 
-from bench import common, evaluation
+from bench import evaluation
 from bench.common import tables
 from bench.record import read_result
 
@@ -45,10 +45,3 @@ def test_nested_results_become_tables():
     }
     by_name = tables({"import": {"seconds": 1.0}, "score": {"seconds": 2.0}})
     assert by_name["results"]["rows"] == [["import", 1.0], ["score", 2.0]]
-
-
-def test_the_command_is_without_the_files_of_results(monkeypatch):
-    words = ["bench/scoring.py", "--record", "x.json", "--scale", "1", "--record=y.json", "--repeats", "3"]
-    monkeypatch.setattr(sys, "argv", words)
-
-    assert common.command() == "python -m bench.scoring --scale 1 --repeats 3"

@@ -56,13 +56,6 @@ def test_a_file_that_is_not_a_result_is_not_replaced(tmp_path):
     assert (tmp_path / "notes.json").read_text() == '{"mine": 1}'
 
 
-def test_a_result_replaces_a_result(tmp_path):
-    write_result(tmp_path / "r.json", result_document("first", "make first"))
-    write_result(tmp_path / "r.json", result_document("second", "make second"))
-
-    assert read_result(tmp_path / "r.json")["measured"] == "second"
-
-
 def test_rows_have_a_cell_per_column(tmp_path):
     table = {"columns": ["system", "MAP"], "rows": [["bm25", 0.5], ["random"]]}
     write_result(tmp_path / "r.json", result_document("m", "c", tables={"results": table}))

@@ -11,11 +11,11 @@ from slow import ONE_CORE, SlowSystem, executor_of
 from aptool.cli.tables import messages_on_stderr
 from aptool.cluster.connection import Resources, connect
 from aptool.errors import AptoolError
-from aptool.progress import LogLines
+from aptool.progress import Bar
 from aptool.scoring import run
 
 
-class DyingBar(LogLines):
+class DyingBar(Bar):
     """Kills this process after three of eight units."""
 
     def update(self, n):

@@ -1,6 +1,5 @@
 """The scripts and notebooks of ``examples`` run on small data: ``make test-docs``."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -8,39 +7,15 @@ from pathlib import Path
 
 import pytest
 from pages import ROOT
-from workspace import build
 
 pytestmark = pytest.mark.docs
 EXAMPLES = ROOT / "examples"
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("examples")
-    build(folder)
-    return folder
-
-
-@pytest.fixture
-def workspace(data, tmp_path, monkeypatch) -> Path:
-    folder = tmp_path / "workspace"
-    shutil.copytree(data, folder)
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("PATH", f"{folder / 'bin'}:{os.environ['PATH']}")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    return folder
 
 
 def output_of(*command: str) -> str:
     finished = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert finished.returncode == 0, finished.stderr
     return finished.stdout
-
-
-def import_wikiqa() -> None:
-    splits = [f"{split}=WikiQA-{split}.tsv" for split in ("train", "dev", "test")]
-    output_of("aptool", "data", "import", "wikiqa", *splits, "--output", "data/wikiqa")
 
 
 @pytest.mark.usefixtures("workspace")
@@ -56,8 +31,6 @@ def test_a_table_is_imported_and_ranked():
 
 @pytest.mark.usefixtures("workspace")
 def test_systems_are_compared():
-    import_wikiqa()
-
     shown = output_of(sys.executable, str(EXAMPLES / "compare_systems.py"), "data/wikiqa")
 
     assert [line.split()[0] for line in shown.splitlines()] == [
@@ -68,19 +41,8 @@ def test_systems_are_compared():
 
 @pytest.mark.usefixtures("workspace")
 def test_a_first_stage_is_reranked():
-    import_wikiqa()
-    output_of(
-        "aptool",
-        "data",
-        "import",
-        "retrieval",
-        "scifact",
-        "--run",
-        "test=scifact.run",
-        "--output",
-        "data/scifact",
-    )
-    output_of("aptool", "train", "data/wikiqa", "--preset", "qa-cnn", "--output", "models/qa-cnn")
+    imported = ("retrieval", "scifact", "--run", "test=scifact.run", "--output", "data/scifact")
+    output_of("aptool", "data", "import", *imported)
 
     shown = output_of(
         *(sys.executable, str(EXAMPLES / "rerank_a_run.py")), *("data/scifact", "test", "models/qa-cnn")
@@ -96,9 +58,10 @@ def test_a_first_stage_is_reranked():
 def test_a_notebook_runs(path, workspace, monkeypatch):
     nbformat = pytest.importorskip("nbformat", reason="the group docs is not installed")
     nbclient = pytest.importorskip("nbclient", reason="the group docs is not installed")
-    if path.stem not in ("own_table_to_report", "pandas_to_pandas"):
-        import_wikiqa()
-    monkeypatch.setenv("NETWORK", "sentence-transformers/all-MiniLM-L6-v2")  # a tiny network in the workspace
+    for name in ("faq", "functions"):  # which notebooks import
+        shutil.rmtree(workspace / "data" / name)
+    # A tiny network in the workspace.
+    monkeypatch.setenv("NETWORK", "sentence-transformers/all-MiniLM-L6-v2")
 
     notebook = nbformat.read(path, as_version=4)
 

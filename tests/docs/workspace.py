@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pages import ROOT
 
-# Programs that programs.py checks instead of running them.
+# Programs that do nothing.
 PROGRAMS = ("python", "python3", "pip", "make", "docker", "kind", "helm", "kubectl", "ray", "sbatch", "watch")
 THINGS = ("bridge", "tower", "garden", "market", "harbor", "temple", "castle", "museum", "library", "square")
 PLACES = ("river", "hill", "forest", "lake", "coast", "valley", "island", "road", "station", "gate")
@@ -137,26 +137,20 @@ def hub_models(folder: Path) -> None:
 
 
 def vector_files(folder: Path) -> None:
-    """Word vectors in the binary layout of word2vec, plain and compressed."""
+    """Word vectors in the binary layout of word2vec, compressed."""
     import numpy as np
 
     words = (*THINGS, *PLACES, "the", "is", "where", "near")
     values = np.random.default_rng(0).normal(size=(len(words), 16)).astype("<f4")
     content = f"{len(words)} 16\n".encode()
     content += b"".join(word.encode() + b" " + row.tobytes() for word, row in zip(words, values, strict=True))
-    name = "GoogleNews-vectors-negative300.bin"
-    (folder / name).write_bytes(content)
-    (folder / f"{name}.gz").write_bytes(gzip.compress(content))
+    (folder / "GoogleNews-vectors-negative300.bin.gz").write_bytes(gzip.compress(content))
 
 
 def write_programs(folder: Path) -> None:
-    """Scripts for PATH: aptool, and the programs that are only checked."""
+    """Scripts for PATH: aptool, and the programs that do nothing."""
     folder.mkdir()
-    checks = Path(__file__).with_name("programs.py")
-    commands = {
-        "aptool": f'"{sys.executable}" -m aptool',
-        **{name: f'"{sys.executable}" "{checks}" {name}' for name in PROGRAMS},
-    }
+    commands = {"aptool": f'exec "{sys.executable}" -m aptool "$@"', **dict.fromkeys(PROGRAMS, "exit 0")}
     for name, command in commands.items():
-        (folder / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n', encoding="utf-8")
+        (folder / name).write_text(f"#!/bin/sh\n{command}\n", encoding="utf-8")
         (folder / name).chmod(0o755)

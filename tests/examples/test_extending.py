@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import math
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -52,8 +51,6 @@ def example(monkeypatch):
         ("gru_encoder", "gru.toml", {"encoder.hidden": 16}),
         ("mean_max_pooling", "mean-max.toml", {"encoder.features": 16}),
         ("soft_attention", "soft-attention.toml", {"encoder.features": 16}),
-        ("code_poolings", "polyencoder.toml", {"encoder.features": 16}),
-        ("code_poolings", "polyencoder.toml", {"encoder.features": 16, "pooling.type": "multi-vector"}),
     ],
 )
 def test_system_with_a_new_component_trains_saves_and_scores(
@@ -100,20 +97,6 @@ def test_every_step_of_a_variant_of_attention_has_its_scores(example, collection
         explained = [model.explain(question, text).score for text in texts]
         np.testing.assert_allclose(explained, defined, atol=1e-5)
     assert library.evaluate(data.qrels("dev"), run_file).means == pytest.approx(model.dev)
-
-
-def test_codes_by_hand(example):
-    """With the code (0, ln 3), the states (0, 2) and (1, 1) have weights 3/4 and 1/4."""
-    poolings = example("code_poolings")
-    options = poolings.CodePooling.Options(codes=1)
-    two = Ragged.join([torch.tensor([[0.0, 2], [1, 1]])])
-    three = Ragged.join([torch.tensor([[0.0, 0], [2, -1], [-1, 0]])])  # their mean is (1, -1) / 3
-    expected = (1 / 4 - 7 / 4) / (math.hypot(1 / 4, 7 / 4) * math.sqrt(2))
-    for kind, question, answer in (("PolyEncoder", two, three), ("MultiVector", three, two)):
-        pooling = getattr(poolings, f"{kind}Pooling")(2, options)
-        pooling.load_state_dict({"codes": torch.tensor([[0.0, math.log(3)]])})
-
-        assert pooling.score_pairs(question, answer).item() == pytest.approx(expected, abs=1e-6)
 
 
 def test_parallel_lines_become_a_collection(example, tmp_path):

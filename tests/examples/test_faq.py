@@ -53,10 +53,6 @@ def test_no_answer_contains_its_question(faq):
         assert not [row for row in rows if words_of(row["question"]) in words_of(row["answer"])]
 
 
-def test_the_files_stay_small():
-    assert sum(path.stat().st_size for path in FAQ.iterdir() if path.is_file()) < 300_000
-
-
 def test_the_imported_splits_have_no_leaks(aptool, tmp_path):
     tables = [f"{split}={FAQ / split}.csv" for split in SPLITS]
     folder = tmp_path / "faq"

@@ -23,7 +23,7 @@ INTERNAL = {"Model.system", "Pools.files", "Pools.on_disk"} | {
 
 def public():
     """The public classes, their public methods, and the public functions, by name."""
-    for name in sorted(set(aptool.__all__) - {"__version__", "load"}):  # `load` is another name of Model
+    for name in sorted(set(dir(aptool)) - {"__version__", "load"}):  # `load` is another name of Model
         value = getattr(aptool, name)
         yield name, value
         for method in vars(value) if inspect.isclass(value) else ():

@@ -23,7 +23,7 @@ class Page(HTMLParser):
         elif tag in ("td", "th"):
             self.tables[-1][-1].append("")
         elif tag == "details" and self._class == "question":
-            self.questions.append({"text": "", "id": "", "answers": []})
+            self.questions.append({"text": "", "id": "", "answers": [], "missing": []})
         elif tag == "bdi":
             self._class = "of-question"
         elif tag == "li" and self.questions:
@@ -49,6 +49,8 @@ class Page(HTMLParser):
             question["id"] = data
         elif self._class == "text":
             self._answer()["text"] = data
+        elif "not among the candidates: " in data:
+            question["missing"] = data.partition("candidates: ")[2].split(", ")
         elif self._class in ("place", "mono", "tag", "") and question["answers"]:
             self._answer()["line"].append(data)
 

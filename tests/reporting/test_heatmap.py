@@ -169,12 +169,6 @@ def test_a_receptive_field_has_exactly_the_words_that_its_state_depends_on(windo
         assert changed.tolist() == [word in explanation.answer.receptive_field(state) for state in range(5)]
 
 
-def test_the_receptive_field_of_a_bilstm_is_the_whole_text():
-    (explanation,) = explain_pairs(model("ap-bilstm"), [("one two", "red green blue")])
-
-    assert list(explanation.answer.receptive_field(1)) == [0, 1, 2]
-
-
 def test_unknown_and_truncated_words():
     limited = model("ap-cnn", "text.max_answer_tokens=3")
     (explanation,) = explain_pairs(limited, [("one 😀 two", "Red עברית green blue, blue")])

@@ -72,26 +72,24 @@ def test_each_collection_has_a_section(aptool, made, two):
     assert [name for name, *_ in systems[1]] == ["random", "bm25"]
 
 
-def test_a_collection_without_a_folder_is_refused(aptool, two):
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"other": None}, "'other': expected the folder of each collection"),
+        ({"other": {"fingerprint": "0" * 16}}, "which was scored; run `aptool matrix` again"),
+    ],
+)
+def test_a_changed_or_unknown_collection_is_refused(aptool, two, change, message):
     document = json.loads((two / "table.json").read_text(encoding="utf-8"))
-    del document["collections"]["other"]
+    for name, entry in change.items():
+        recorded = document["collections"].pop(name)
+        document["collections"] |= {name: recorded | entry} if entry else {}
     (two / "table.json").write_text(json.dumps(document), encoding="utf-8")
 
     done = aptool("report", two)
 
     assert (done.code, len(done.err)) == (1, 1)
-    assert "'other': expected the folder of each collection" in done.err[0]
-
-
-def test_a_collection_that_changed_is_refused(aptool, two):
-    document = json.loads((two / "table.json").read_text(encoding="utf-8"))
-    document["collections"]["other"]["fingerprint"] = "0" * 16
-    (two / "table.json").write_text(json.dumps(document), encoding="utf-8")
-
-    done = aptool("report", two)
-
-    assert (done.code, len(done.err)) == (1, 1)
-    assert "which was scored; run `aptool matrix` again" in done.err[0]
+    assert message in done.err[0]
 
 
 # Ranks of the relevant answers of two questions: 1 and 2, 2 and 2, 1 and 1.
@@ -157,25 +155,18 @@ def test_a_report_does_not_replace_a_run(aptool, foreign):
     assert (foreign / "glass.run").read_bytes() == before
 
 
-def test_missing_run_file_is_named(aptool, made, two):
-    (two / "wikiqa" / "bm25" / "seed1" / "test.run").unlink()
-    done = aptool("report", two)
-
-    assert done.code == 1
-    assert "bm25/seed1/test.run: file not found" in done.err[0]
-
-
-def test_run_that_changed_after_its_evaluation_is_named(aptool, made, tmp_path):
-    shutil.copytree(made.runs, tmp_path / "runs")
-    run = tmp_path / "runs" / "wikiqa" / "bm25" / "seed1" / "test.run"
+def test_a_missing_or_changed_run_is_named(aptool, two):
+    run = two / "wikiqa" / "bm25" / "seed1" / "test.run"
     lines = run.read_text().splitlines(keepends=True)
     run.write_text("".join(lines[: len(lines) // 2]))
+    changed = aptool("report", two)
+    run.unlink()
+    missing = aptool("report", two)
 
-    done = aptool("report", tmp_path / "runs")
-
-    assert (done.code, len(done.err)) == (1, 1)
-    assert "bm25/seed1/test.run" in done.err[0]
-    assert not (tmp_path / "runs" / "report.html").exists()
+    for done, problem in ((changed, "changed since"), (missing, "file not found")):
+        assert (done.code, len(done.err)) == (1, 1)
+        assert f"bm25/seed1/test.run: {problem}" in done.err[0]
+    assert not (two / "report.html").exists()
 
 
 @pytest.mark.parametrize(

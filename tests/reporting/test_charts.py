@@ -1,9 +1,9 @@
 """Charts and their data by hand, contrast on any background, and errors."""
 
 import json
-import math
 import sys
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -13,12 +13,8 @@ from tiny import row, write_pools
 from aptool.data.pools import read_answers, write_answers
 from aptool.errors import AptoolError, InputError
 from aptool.evaluation.texts import groups_by_length, length_thresholds, relevant_lengths
-from aptool.reporting.charts import (
-    accuracy_by_length,
-    read_history,
-    score_distribution,
-    training_curves,
-)
+from aptool.reporting import charts
+from aptool.reporting.charts import accuracy_by_length, read_history
 
 LENGTHS = pl.DataFrame({"question_id": ["q1", "q2", "q3", "q4"], "tokens": [3, 12, 12, 40]})
 P_1 = pl.DataFrame({"question_id": ["q4", "q3", "q2", "q1", "q9"], "P@1": [1.0, 0.0, 1.0, 1.0, 0.0]})
@@ -29,19 +25,8 @@ def frame(*rows, columns=("question_id", "answer_id", "relevance")):
     return pl.DataFrame(rows, schema=columns, orient="row")
 
 
-@pytest.fixture
-def plots():
-    pytest.importorskip("matplotlib")
-    from aptool.reporting import plots
-
-    return plots
-
-
 def at_lengths(points, *lengths):
     return points.filter(pl.col("length").is_in(lengths))
-
-
-# Data
 
 
 def test_length_of_the_shortest_relevant_answer(tmp_path):
@@ -116,110 +101,10 @@ def test_lengths_are_round_numbers(tokens, expected):
     assert length_thresholds(np.array(tokens)) == expected
 
 
-def test_shares_of_scores_by_hand():
-    run = frame(
-        ("q1", "a", 4.0), ("q1", "b", 0.0), ("q1", "c", 1.0), ("q1", "new", 1.5), ("other", "a", 99.0),
-        columns=("question_id", "answer_id", "score"),
-    )  # fmt: skip
-    qrels = frame(("q1", "a", 1), ("q1", "b", 0), ("q1", "c", 0))
-
-    result = score_distribution({"s": run}, qrels, bins=2)
-
-    # Two bins, 0 to 2 and 2 to 4: three non-relevant candidates in the first, the relevant one in the second.
-    assert result.rows() == [("s", 0.0, 2.0, 0.0, 1.0), ("s", 2.0, 4.0, 1.0, 0.0)]
-
-
-@pytest.mark.parametrize("scores", [(1e16, 1e16 + 2), (-1e308, 1e308)])
-def test_scores_that_no_bins_divide_are_refused(scores):
-    run = pl.DataFrame({"question_id": ["q", "q"], "answer_id": ["a", "b"], "score": scores})
-
-    with pytest.raises(AptoolError, match=r"^s: scores from .* to .*; expected a range that 10 bins divide"):
-        score_distribution({"s": run}, frame(("q", "a", 1)))
-
-
-def test_equal_scores_have_a_distribution():
-    run = frame(("q1", "a", 3.0), ("q1", "b", 3.0), columns=("question_id", "answer_id", "score"))
-
-    result = score_distribution({"s": run}, frame(("q1", "a", 1)))
-
-    assert (result["relevant"].sum(), result["others"].sum()) == (1, 1)
-    assert result["low"].min() < 3 < result["high"].max()
-
-
-def history(folder, *entries):
-    (folder / "training").mkdir(parents=True)
-    lines = [entry if isinstance(entry, str) else json.dumps(entry) for entry in entries]
-    (folder / "training" / "history.jsonl").write_text("".join(line + "\n" for line in lines))
-    return folder
-
-
-def epoch(number, loss, score):
-    dev = {"MAP": score, "P@1": score / 2}
-    return {"epoch": number, "loss": loss, "dev": dev, "seconds": {"train": 1.5, "dev": 0.5}}
-
-
-def test_history_of_a_model(tmp_path):
-    first = read_history(history(tmp_path / "a", epoch(1, 2.0, 0.25), epoch(2, 1.0, 0.5)))
-    second = read_history(history(tmp_path / "b", {"epoch": 1, "loss": 3}))
-
-    columns = ["epoch", "loss", "dev_MAP", "dev_P@1", "seconds_train", "seconds_dev"]
-    assert first.columns == columns
-    assert first.rows() == [(1, 2.0, 0.25, 0.125, 1.5, 0.5), (2, 1.0, 0.5, 0.25, 1.5, 0.5)]
-    both = training_curves({"a": first, "b": second})
-    assert both.select("system", *columns[:3]).rows()[1:] == [("a", 2, 1.0, 0.5), ("b", 1, 3.0, None)]
-
-
-def test_history_of_a_trained_model(model_folder):
-    curves = read_history(model_folder)
-
-    assert curves["epoch"].to_list() == [1, 2, 3, 4]
-    assert {"loss", "dev_MAP", "seconds_train"} <= set(curves.columns)
-
-
-@pytest.mark.parametrize("lines", [["{"], ["[]"], ['{"loss": 1}'], ['{"epoch": 1}'], []])
-def test_invalid_history_is_refused(tmp_path, lines):
-    with pytest.raises(InputError, match=r"history\.jsonl: .*expected"):
-        read_history(history(tmp_path / "m", *lines))
-    with pytest.raises(InputError, match="file not found"):
-        read_history(tmp_path / "none")
-
-
-@pytest.mark.parametrize(
-    ("values", "column"),
-    [
-        ({"dev": {"MAP": {}}}, "dev_MAP"),
-        ({"dev": {"MRR": {"a": 1}}}, "dev_MRR"),
-        ({"dev": {"MAP": "high"}}, "dev_MAP"),
-        ({"dev": {"MAP": None}}, "dev_MAP"),
-        ({"loss": math.nan}, "loss"),
-        ({"loss": math.inf}, "loss"),
-        ({"loss": "0.5"}, "loss"),
-        ({"loss": None}, "loss"),
-        ({"seconds": {"train": []}}, "seconds_train"),
-        ({"epoch": "first"}, "epoch"),
-        ({"epoch": 1e308}, "epoch"),
-        ({"epoch": 2**63}, "epoch"),
-        ({"dev": {"MAP": -1.7e308}}, "dev_MAP"),
-    ],
-)
-def test_history_with_a_value_that_axes_cannot_show_is_refused(tmp_path, values, column):
-    history(tmp_path / "m", epoch(1, 2.0, 0.25), {"epoch": 2, "loss": 1.0, **values})
-    bounds = "-1e+09 to 1e+09" if column == "epoch" else "-1e+38 to 1e+38"
-
-    with pytest.raises(InputError) as refused:
-        read_history(tmp_path / "m")
-
-    assert f"history.jsonl: line 2: column '{column}': " in str(refused.value)
-    assert str(refused.value).endswith(f"expected a number from {bounds}")
-
-
-# Charts
-
-
-def test_lines_have_the_values_of_the_data(plots):
+def test_lines_have_the_values_of_the_data():
     data = at_lengths(by_length({"s": P_1, "t": P_1}), 10, 20, 40)
 
-    (axes,) = plots.plot_accuracy_by_length(data).axes
+    (axes,) = charts.plot_accuracy_by_length(data).axes
     first, second = axes.get_lines()
     assert (
         first.get_xydata().tolist()
@@ -245,38 +130,68 @@ def test_lengths_with_few_questions_are_not_drawn(short, drawn):
     assert points.filter(pl.col("length").is_in([5, 10]))["length"].to_list() == drawn
 
 
-def test_best_epoch_is_circled(plots, tmp_path):
-    entries = [epoch(1, 2.0, 0.25), epoch(2, 1.0, 0.75), epoch(3, 0.5, 0.5)]
-    data = training_curves({"s": read_history(history(tmp_path / "m", *entries))})
-
-    figure = plots.plot_training(data, ["loss", "dev_MAP"])
-
-    loss, dev = figure.axes
-    assert loss.get_lines()[0].get_ydata().tolist() == [2.0, 1.0, 0.5]
-    assert dev.get_lines()[0].get_ydata().tolist() == [0.25, 0.75, 0.5]
-    assert dev.collections[0].get_offsets().tolist() == [[2.0, 0.75]]
-    assert dev.get_ylabel() == "MAP on dev"
+def history(folder, *lines):
+    path = folder / "history.jsonl"
+    path.write_text("".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines))
+    return path
 
 
-def test_every_axis_has_a_label_and_every_name_is_shown(plots):
-    run = frame(("q1", "a", 1.0), ("q1", "b", 0.0), columns=("question_id", "answer_id", "score"))
+def test_history_of_a_model(tmp_path, model_folder):
+    epochs = [{"epoch": n, "loss": 2.0, "dev": {"MAP": n / 4, "P@1": 0.0}} for n in (1, 2)]
+
+    assert read_history(history(tmp_path, *epochs), "MAP").rows() == [(1, 0.25), (2, 0.5)]
+    assert read_history(history(tmp_path, *epochs, {"epoch": 3, "loss": 1.0}), "MAP").height == 2
+    assert read_history(history(tmp_path), "MAP").is_empty()  # of no epoch
+    assert read_history(Path(model_folder, charts.HISTORY), "MAP")["epoch"].to_list() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("line", ["{", '{"epoch": 1, "dev": 3}', '{"epoch": 1, "dev": {"MAP": {}}}'])
+def test_invalid_history_is_refused(tmp_path, line):
+    with pytest.raises(InputError, match=r"history\.jsonl: .*expected one JSON object per epoch"):
+        read_history(history(tmp_path, line), "MAP")
+
+
+def test_best_epoch_is_circled():
+    data = pl.DataFrame({"system": ["s"] * 3, "epoch": [1, 2, 3], "MAP": [0.25, 0.75, 0.5]})
+
+    (axes,) = charts.plot_training(data, "MAP").axes
+
+    assert axes.get_lines()[0].get_ydata().tolist() == [0.25, 0.75, 0.5]
+    assert axes.collections[0].get_offsets().tolist() == [[2.0, 0.75]]
+    assert axes.get_ylabel() == "MAP on dev"
+
+
+def test_a_small_difference_does_not_fill_the_height():
+    points = pl.DataFrame({"system": ["s", "s"], "epoch": [1, 2], "MAP": [0.6, 0.6003]})
+
+    low, high = charts.plot_training(points, "MAP").axes[0].get_ylim()
+
+    assert high - low == pytest.approx(0.05)
+    assert (low + high) / 2 == pytest.approx(0.60015)
+
+
+def test_lines_of_twelve_systems_differ_without_colours():
+    points = pl.DataFrame({"system": [f"s{number}" for number in range(12)], "epoch": 1, "MAP": 0.5})
+    lines = charts.plot_training(points, "MAP").axes[0].get_lines()
+
+    assert len({line.get_marker() for line in lines}) == 12
+    assert len({(line.get_color(), str(line._unscaled_dash_pattern)) for line in lines}) == 12
+
+
+def test_names_are_shown_as_they_are():
     # Names that matplotlib would leave out of a legend, or typeset as a formula.
     names = ["_a", "$x_1$", "<b>&amp;"]
-    lengths = by_length(dict.fromkeys(names, P_1))
-    scores = score_distribution(dict.fromkeys(names, run), frame(("q1", "a", 1)))
 
-    for figure in (plots.plot_accuracy_by_length(lengths), plots.plot_scores(scores)):
-        for axes in figure.axes:
-            assert axes.get_ylabel()
-            assert axes.get_xlabel()
-        words = [text.text for text in ElementTree.fromstring(plots.svg(figure)).iter(f"{SVG}text")]
-        assert all(any(name in word for word in words) for name in names)
+    figure = charts.plot_accuracy_by_length(by_length(dict.fromkeys(names, P_1)))
+
+    words = [text.text for text in ElementTree.fromstring(charts.svg(figure)).iter(f"{SVG}text")]
+    assert set(names) <= set(words)
 
 
-def test_svg_is_deterministic(plots):
+def test_svg_is_deterministic():
     data = by_length({"s": P_1})
 
-    first, second = (plots.svg(plots.plot_accuracy_by_length(data)) for _ in range(2))
+    first, second = (charts.svg(charts.plot_accuracy_by_length(data)) for _ in range(2))
 
     assert first == second
     assert first.startswith("<svg")
@@ -291,20 +206,18 @@ def luminance(colour):
 
 
 @pytest.mark.parametrize("page", ["#FFFFFF", "#000000"])
-def test_contrast_on_white_and_on_black(plots, page):
+def test_contrast_on_white_and_on_black(page):
     def contrast(colour):
         low, high = sorted((luminance(colour), luminance(page)))
         return (high + 0.05) / (low + 0.05)
 
     # The minimum contrast of graphics and of text in WCAG 2.2.
-    assert min(map(contrast, plots.COLOURS)) >= 3
-    assert contrast(plots.TEXT) >= 4.5
+    assert min(map(contrast, charts.COLOURS)) >= 3
+    assert contrast(charts.TEXT) >= 4.5
 
 
 def test_missing_matplotlib_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    from aptool.reporting import plots
 
-    run = frame(("q", "a", 1.0), columns=("question_id", "answer_id", "score"))
     with pytest.raises(AptoolError, match=r"a chart needs matplotlib: .*pip install"):
-        plots.plot_scores(score_distribution({"s": run}, frame(("q", "a", 1))))
+        charts.plot_accuracy_by_length(by_length({"s": P_1}))
