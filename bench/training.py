@@ -27,7 +27,7 @@ from typing_extensions import override
 from aptool.config import Recipe, load_recipe
 from aptool.models.build import build_ranker
 from aptool.models.ranker import Ranker
-from aptool.progress import LogLines
+from aptool.progress import Bar
 from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.training import loop
 from aptool.training.data import IndexLists, TrainingSet
@@ -84,7 +84,7 @@ def sampled_epoch(recipe: Recipe, data: TrainingSet, options: argparse.Namespace
     return (clock[-1] - clock[WARM_UP - 1]) / timed * len(data.pairs)
 
 
-class _Clock(LogLines):
+class _Clock(Bar):
     """Record the time of every update."""
 
     def __init__(self, times: list[float]) -> None:
