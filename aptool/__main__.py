@@ -18,6 +18,7 @@ _received: list[int] = []
 
 def main() -> NoReturn:
     """Run the command line and exit."""
+    _open_closed_streams()
     for number in ENDS:
         signal.signal(number, _end)  # no output exists yet
     sys.excepthook = _print_exception
@@ -36,6 +37,16 @@ def main() -> NoReturn:
         if _received:
             _end(_received[0])
         raise
+
+
+def _open_closed_streams() -> None:
+    """Open the null device in place of stdin, stdout and stderr if the caller closed them."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 def _end(number: int, frame: FrameType | None = None) -> NoReturn:

@@ -78,13 +78,17 @@ def devices() -> list[str]:
     with contextlib.suppress(ModuleNotFoundError):
         for number, gpu in enumerate(gpus()):
             names.append(f"cuda:{number} ({gpu['name']}, {gpu['memory_gib']:.0f} GiB)")
-    return [*names, f"cpu ({_cpu_model()}, {available_cores()} cores)"]
+    return [*names, f"cpu ({_cpu_model()}, {available_cores():g} cores)"]
 
 
-def available_cores() -> int:
-    """Number of cores that this process may use."""
+def available_cores() -> float:
+    """Number of cores of this process: its affinity, or the CPU limit of the container if lower."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux only
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+    cores = float(len(affinity(0)) if affinity is not None else os.cpu_count() or 1)
+    limit = _text("/sys/fs/cgroup/cpu.max").split()
+    if len(limit) == 2 and limit[0].isdigit():
+        cores = min(cores, int(limit[0]) / int(limit[1]))
+    return cores
 
 
 def available_memory() -> int:

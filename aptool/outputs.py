@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aptool import paths
-from aptool.errors import InputError
+from aptool.errors import AptoolError, InputError
 from aptool.files import stat
 from aptool.paths import (
     Location,
@@ -184,6 +184,15 @@ def delete(files: Iterable[PathOrUrl]) -> None:
     """Remove files, if they exist."""
     with ThreadPoolExecutor(_REQUESTS) as pool:
         list(pool.map(lambda path: location(path).unlink(missing_ok=True), files))
+
+
+def remove_tree(folder: Location) -> None:
+    """Remove a folder and its content, as far as possible."""
+    if isinstance(folder, Path):
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    with contextlib.suppress(AptoolError):
+        delete([folder / name for name in names(folder)])
 
 
 @contextmanager
