@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from aptool.arguments import (
     PathLike,
@@ -92,16 +93,17 @@ class Model:
             backend=backend,
             tokens_per_batch=tokens_per_batch,
         )
-        self.device = pick_device(self.system.open_device)
         self._trained: LoadedModel | None = None
         self._scorer: ModelScorer | SentenceTransformersScorer
         if isinstance(self.system, ModelSystem):
-            self._trained = load_model(self.folder, self.device)
-            self.system = replace(self.system, device=str(self.device), model=self._trained)
-            self._scorer = ModelScorer(replace(self.system, cache_bytes=0), self._trained, self.device)
+            target = pick_device(self.system.device)
+            self._trained = load_model(self.folder, target)
+            self.system = replace(self.system, device=str(target), model=self._trained)
+            self._scorer = ModelScorer(replace(self.system, cache_bytes=0), self._trained, target)
         else:
             self._scorer = self.system.open()
-            self.system = replace(self.system, device=str(self.device), model=self._scorer.model)
+            self.system = replace(self.system, device=self._scorer.device, model=self._scorer.model)
+        self.device = torch.device(self._scorer.device)
 
     @property
     def _loaded(self) -> LoadedModel:

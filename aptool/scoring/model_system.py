@@ -132,11 +132,6 @@ class ModelSystem(System):
         return ModelScorer(self, model, target, precision)
 
     @property
-    def open_device(self) -> str:
-        """The device of the network."""
-        return self.device
-
-    @property
     @override
     def paths(self) -> tuple[str, ...]:
         return (self.folder,)
