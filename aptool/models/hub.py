@@ -18,7 +18,7 @@ ST_CONFIG = "config_sentence_transformers.json"
 _NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:@([^@\s]+))?")
 
 # Files of a model to download: no code and no pickles.
-_FILES = ("*.json", "*.jsonl", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.metadata", "README.md")
+_FILES = ("*.json", "*.jsonl", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.metadata")
 _OPENVINO = ("openvino/*.xml", "openvino/*.bin")
 
 

@@ -156,7 +156,7 @@ def test_max_pooling_has_no_matrix(aptool, collection_folder, tmp_path):
     assert sum(weights(explanation["answer"])) == pytest.approx(1, abs=1e-6)
     assert explanation["weights"] == "max_pooling"
     assert refused.code == 2
-    expected = "expected attentive, abcnn, alignment or token-matching pooling"
+    expected = "expected attentive or token-matching pooling"
     assert refused.err == [f"aptool: --matrix: {tmp_path / 'qa'} has max pooling; {expected}"]
 
 

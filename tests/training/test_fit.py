@@ -42,7 +42,7 @@ def test_equal_seeds_give_equal_bytes(system, collection, tmp_path):
     finally:
         torch.set_num_threads(threads)
 
-    for file in ("model.safetensors", "config.json", "tokenizer.json", "README.md"):
+    for file in ("model.safetensors", "config.json", "tokenizer.json"):
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "other")]
     assert weights[0] != weights[1]

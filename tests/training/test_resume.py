@@ -23,7 +23,7 @@ from aptool.training import loop
 from aptool.training.checkpoint import save_state, training_folder
 from aptool.training.fit import check_training, fit, fit_in_group
 
-FILES = ("model.safetensors", "config.json", "tokenizer.json", "README.md")
+FILES = ("model.safetensors", "config.json", "tokenizer.json")
 # Everything with a state: both kinds of Adam, dropout, sampled negatives, learned vectors.
 ASKED = ("vectors.source=learned", "training.dropout=0.2", "training.negatives=mix")
 
