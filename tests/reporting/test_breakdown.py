@@ -1,7 +1,5 @@
 """Measures by group of questions, by hand."""
 
-import json
-
 import pytest
 
 from aptool.data.writing import CollectionWriter, LabelledPool
@@ -65,10 +63,3 @@ def test_missing_pools_are_refused(aptool, folder):
         "--by type: no dev.pools.parquet in the folder of the qrels; pass --groups or --pools"
         in finished.err[-1]
     )
-
-
-def test_groups_in_json(aptool, folder):
-    finished = aptool("eval", folder / "dev.run", "--measures", "RR", "--by", "type", "--json")
-
-    groups = json.loads("\n".join(finished.out))["runs"][0]["groups"]
-    assert groups[0] == {"name": "who", "questions": 2, "few": True, "means": {"MRR": 0.5}}
