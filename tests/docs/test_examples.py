@@ -12,6 +12,14 @@ pytestmark = pytest.mark.docs
 EXAMPLES = ROOT / "examples"
 
 
+@pytest.fixture
+def workspace(workspace):
+    """The workspace without the collections that examples import."""
+    for name in ("faq", "functions"):
+        shutil.rmtree(workspace / "data" / name)
+    return workspace
+
+
 def output_of(*command: str) -> str:
     finished = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert finished.returncode == 0, finished.stderr
@@ -58,8 +66,6 @@ def test_a_first_stage_is_reranked():
 def test_a_notebook_runs(path, workspace, monkeypatch):
     nbformat = pytest.importorskip("nbformat", reason="the group docs is not installed")
     nbclient = pytest.importorskip("nbclient", reason="the group docs is not installed")
-    for name in ("faq", "functions"):  # which notebooks import
-        shutil.rmtree(workspace / "data" / name)
     # A tiny network in the workspace.
     monkeypatch.setenv("NETWORK", "sentence-transformers/all-MiniLM-L6-v2")
 
