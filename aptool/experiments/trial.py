@@ -27,8 +27,8 @@ from aptool.evaluation.measures import evaluate_frames
 from aptool.experiments.matrix import DEV, EvaluatedSplit, ExperimentMatrix, Trial, parts_of
 from aptool.files import sha256_of
 from aptool.models.build import code_of
-from aptool.models.model import load_model
-from aptool.outputs import EXPECTED, check_output, output_file, remove_tree
+from aptool.models.model import load_model, remove_model
+from aptool.outputs import EXPECTED, check_output, output_file
 from aptool.paths import Location
 from aptool.progress import measures_line
 from aptool.scoring.model_system import ModelSystem, PoolTokenizer, model_system
@@ -107,7 +107,7 @@ class TrialRunner:
         results = [self._result(trial, split, collection) for split in trial.splits]
         if trial.splits[0].fold is not None:
             # The models of folds are not needed any more, and may be large.
-            remove_tree(results[0].run.parent / "model")
+            remove_model(results[0].run.parent / "model")
         return results
 
     def _result(self, trial: Trial, evaluated: EvaluatedSplit, collection: Collection) -> Result:

@@ -7,7 +7,7 @@ mean pooling over a pretrained network is a folder of sentence-transformers, too
 import hashlib
 import json
 import platform
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ from aptool.models.hub import CONFIG, MODULES, ST_CONFIG, WEIGHTS, find_folder, 
 from aptool.models.initialization import EncoderSpec
 from aptool.models.ranker import Ranker
 from aptool.models.tensor_file import check_finite, read_tensors, write_tensors
-from aptool.outputs import output_folder
+from aptool.outputs import delete, output_folder
 from aptool.paths import PathOrUrl, location
 from aptool.text.tokenizer import TextTokenizer
 from aptool.version import __version__
@@ -35,6 +35,16 @@ TOKENIZER = "tokenizer.json"
 
 # Files of every model.
 FILES = (CONFIG, TOKENIZER, WEIGHTS, "training/history.jsonl")
+
+# Files of sentence-transformers in a model with mean pooling over a pretrained network.
+_POOLING = "1_Pooling"
+_SENTENCE_FILES = (
+    MODULES,
+    ST_CONFIG,
+    "sentence_bert_config.json",
+    "tokenizer_config.json",
+    f"{_POOLING}/{CONFIG}",
+)
 
 # Names of the modules of sentence-transformers in all versions of the library.
 _LIBRARY = "sentence_transformers.models."
@@ -96,6 +106,16 @@ def save_model(
 def new_model_folder(folder: PathOrUrl) -> AbstractContextManager[Path]:
     """Open a temporary folder, which becomes the model folder if the block succeeds."""
     return output_folder(folder, CONFIG)
+
+
+def remove_model(folder: PathOrUrl) -> None:
+    """Remove a model folder, except files that aptool did not write."""
+    path = location(folder)
+    delete([path / name for name in (*FILES, *_SENTENCE_FILES)])
+    if isinstance(path, Path):
+        for subfolder in (path / "training", path / _POOLING, path):
+            with suppress(OSError):  # missing, or not empty
+                subfolder.rmdir()
 
 
 def opened_folder(folder: PathOrUrl) -> AbstractContextManager[Path]:
@@ -183,16 +203,16 @@ def _write_sentence_files(folder: Path, recipe: Recipe, tokenizer: TextTokenizer
         return
     assert spec.network is not None
     longest = max(recipe.text.max_question_tokens, recipe.text.max_answer_tokens)
-    kinds = {"": "Transformer", "1_Pooling": "Pooling"}
+    kinds = {"": "Transformer", _POOLING: "Pooling"}
     if similarity == "cosine":
         kinds["2_Normalize"] = "Normalize"
-    (folder / "1_Pooling").mkdir()
+    (folder / _POOLING).mkdir()
     files: dict[str, Any] = {
         MODULES: [
             {"idx": number, "name": str(number), "path": path, "type": f"{_LIBRARY}{kind}"}
             for number, (path, kind) in enumerate(kinds.items())
         ],
-        f"1_Pooling/{CONFIG}": {"word_embedding_dimension": spec.dim, "pooling_mode_mean_tokens": True},
+        f"{_POOLING}/{CONFIG}": {"word_embedding_dimension": spec.dim, "pooling_mode_mean_tokens": True},
         ST_CONFIG: {"similarity_fn_name": similarity},
         "sentence_bert_config.json": {"max_seq_length": longest, "do_lower_case": False},
         "tokenizer_config.json": {

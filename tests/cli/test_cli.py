@@ -142,6 +142,30 @@ def test_closed_pipe_prints_no_error(tmp_path):
     assert finished.stderr == ""
 
 
+CLOSED = ["0<&-", "1>&-", "2>&-", "0<&- 1>&-", "0<&- 2>&-", "1>&- 2>&-", "0<&- 1>&- 2>&-"]
+
+
+@pytest.mark.parametrize("streams", [*CLOSED, "2>/dev/full"])
+def test_closed_or_full_streams_change_no_output(tmp_path, streams):
+    qrels, run = tmp_path / "x.qrels", tmp_path / "x.run"
+    qrels.write_text("q1 0 a1 1\n", encoding="utf-8")
+    run.write_text("q1 Q0 a1 1 2.0 t\nq1 Q0 a2 2 1.0 t\n", encoding="utf-8")
+    command = f"exec {sys.executable} -m aptool"
+
+    evaluated = subprocess.run(
+        f"{command} eval x.run --qrels x.qrels --per-question x.jsonl {streams}",
+        shell=True,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        timeout=60,
+    )
+    refused = subprocess.run(f"{command} eval none.run {streams}", shell=True, cwd=tmp_path, timeout=60)
+
+    assert (evaluated.returncode, refused.returncode) == (0, 1)
+    assert (b"1.0000" in evaluated.stdout) == ("1>" not in streams)
+    assert (tmp_path / "x.jsonl").read_text(encoding="utf-8").count("\n") == 1
+
+
 @pytest.mark.parametrize(
     "error",
     [MemoryError(), torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("CUDA error: out of memory")],

@@ -1,5 +1,7 @@
 """Measures by group of questions, by hand."""
 
+import json
+
 import pytest
 
 from aptool.data.writing import CollectionWriter, LabelledPool
