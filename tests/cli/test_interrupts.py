@@ -1,10 +1,14 @@
 """Ctrl-C and SIGTERM end a command with one line, exit code 130 or 143, and nothing half-written."""
 
+import importlib
+import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
+import forked
 import pytest
 
 # Start a command and execute ACTION when it imports MODULE.
@@ -53,44 +57,41 @@ ENDS = {
     "SIGTERM": (signal.SIGTERM, 143, "aptool: terminated"),
 }
 
-# Run a command that waits, after its first call of FUNCTION, until NOTE is removed.
-WAITING = """
-import importlib, sys, time
-from pathlib import Path
-from aptool.__main__ import main
 
-target, note, *arguments = sys.argv[1:]
-name, _, function = target.partition(":")
-module = importlib.import_module(name)
-original = getattr(module, function)
+def wait_after(target, folder, note, arguments):
+    """Run a command in a folder; after its first call of MODULE:FUNCTION it waits until a note is removed."""
+    from aptool.__main__ import main
 
-def waiting(*args, **kwargs):
-    result = original(*args, **kwargs)
-    Path(note).touch()
-    while Path(note).exists():
-        time.sleep(0.01)
-    return result
+    os.chdir(folder)
+    name, _, function = target.partition(":")
+    module = importlib.import_module(name)
+    original = getattr(module, function)
 
-setattr(module, function, waiting)
-sys.argv = ["aptool", *arguments]
-main()
-"""
+    def waiting(*args, **kwargs):
+        result = original(*args, **kwargs)
+        Path(note).touch()
+        while Path(note).exists():
+            time.sleep(0.01)
+        return result
+
+    setattr(module, function, waiting)
+    sys.argv = ["aptool", *arguments]
+    main()
 
 
 @pytest.mark.parametrize(
-    ("module", "action"),
+    ("end", "module", "action"),
     [
-        ("aptool.cli.main", PLAIN),
-        ("click", PLAIN),
-        ("click", REPLACED),
-        ("aptool.cli.data", PLAIN),
-        ("pyarrow.parquet", PLAIN),
-        ("pyarrow.parquet", REPLACED),
-        ("pyarrow.parquet", PRINTED),
-        ("pyarrow.parquet", IGNORED),
+        ("Ctrl-C", "aptool.cli.main", PLAIN),
+        ("SIGTERM", "click", PLAIN),
+        ("Ctrl-C", "click", REPLACED),
+        ("SIGTERM", "aptool.cli.data", PLAIN),
+        ("Ctrl-C", "pyarrow.parquet", PLAIN),
+        ("SIGTERM", "pyarrow.parquet", REPLACED),
+        ("Ctrl-C", "pyarrow.parquet", PRINTED),
+        ("SIGTERM", "pyarrow.parquet", IGNORED),
     ],
 )
-@pytest.mark.parametrize("end", ENDS)
 def test_signal_during_imports_is_one_line(end, module, action, tmp_path):
     number, code, line = ENDS[end]
     (tmp_path / "x.tsv").write_text("question\tanswer\tlabel\nq\ta\t1\n")
@@ -133,26 +134,22 @@ def test_signal_in_a_command_leaves_nothing_half_written(
     folder.mkdir()
     arguments = command.format(tiny=collection_folder, **runs).split()
 
-    process = subprocess.Popen(
-        [sys.executable, "-c", WAITING, function, note, *arguments],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=folder,
-    )
+    process = forked.start(tmp_path / "process", wait_after, function, str(folder), str(note), arguments)
+    error = tmp_path / "process" / "err"
     try:
         while not note.exists():
-            assert process.poll() is None, process.communicate()
+            assert process.exitcode is None, error.read_text()
             time.sleep(0.01)
-        process.send_signal(number)
+        os.kill(process.pid, number)
         time.sleep(0.5)
         note.unlink()  # a thread does not receive the signal
-        _, err = process.communicate(timeout=60)
+        process.join(60)
     finally:
         process.kill()
-        process.communicate()
+        process.join()
+    err = error.read_text()
 
-    assert process.returncode == code
+    assert process.exitcode == code
     resumes = command.startswith("score")
     assert [text for text in err.splitlines() if text][-1] == line + "; the same command resumes" * resumes
     assert "Traceback" not in err
