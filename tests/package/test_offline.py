@@ -1,44 +1,41 @@
 """No network connection without a URL, a hub name or a cluster."""
 
-import json
 import os
-import subprocess
+import socket
 import sys
 
+import forked
 from tiny import OPTIONS, SIZES
 
-# Runs commands in a process in which connections and name look-ups raise an error.
-CLOSED = """
-import json, socket, sys
+from aptool.cli.main import main
+
 
 def closed(*args, **kwargs):
-    sys.stderr.write("CONNECTS\\n")
+    sys.stderr.write("CONNECTS\n")
     raise OSError("the network is closed")
 
-for name in ("connect", "connect_ex", "sendto", "bind", "listen"):
-    setattr(socket.socket, name, closed)
-for name in ("getaddrinfo", "gethostbyname", "gethostbyaddr", "create_connection"):
-    setattr(socket, name, closed)
-from aptool.cli.main import main
-for command in json.loads(sys.argv[1]):
-    sys.argv = ["aptool", *command]
-    try:
-        main()
-    except SystemExit as end:
-        if end.code:
-            sys.exit(f"{command}: {end.code}")
-"""
+
+def run_commands(folder, commands):
+    """Run commands in a process in which connections and name look-ups raise an error."""
+    for name in [name for name in os.environ if name.startswith("HF_")]:
+        del os.environ[name]
+    os.chdir(folder)
+    for name in ("connect", "connect_ex", "sendto", "bind", "listen"):
+        setattr(socket.socket, name, closed)
+    for name in ("getaddrinfo", "gethostbyname", "gethostbyaddr", "create_connection"):
+        setattr(socket, name, closed)
+    for command in commands:
+        sys.argv = ["aptool", *command]
+        try:
+            main()
+        except SystemExit as end:
+            if end.code:
+                sys.exit(f"{command}: {end.code}")
 
 
 def with_closed_network(*commands, cwd):
-    arguments = json.dumps([list(map(str, command)) for command in commands])
-    return subprocess.run(
-        [sys.executable, "-c", CLOSED, arguments],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        env={name: value for name, value in os.environ.items() if not name.startswith("HF_")},
-    )
+    words = [list(map(str, command)) for command in commands]
+    return forked.run(cwd / "process", run_commands, str(cwd), words)
 
 
 def test_commands_do_not_use_the_network(collection_folder, tmp_path):
@@ -59,8 +56,8 @@ def test_commands_do_not_use_the_network(collection_folder, tmp_path):
         cwd=tmp_path,
     )
 
-    assert finished.returncode == 0, finished.stderr[-2000:]
-    assert "CONNECTS" not in finished.stderr
+    assert finished.code == 0, finished.err[-2000:]
+    assert "CONNECTS" not in finished.err
 
 
 def test_hub_name_uses_the_network(collection_folder, tmp_path):
@@ -70,5 +67,5 @@ def test_hub_name_uses_the_network(collection_folder, tmp_path):
 
     finished = with_closed_network(command, cwd=tmp_path)
 
-    assert finished.returncode != 0
-    assert "CONNECTS" in finished.stderr
+    assert finished.code != 0
+    assert "CONNECTS" in finished.err
