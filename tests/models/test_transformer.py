@@ -129,7 +129,7 @@ def test_every_system_learns(system, network, tmp_path):
     with CollectionWriter(tmp_path / "known", name="known", source="made for tests") as writer:
         for split in ("train", "dev"):
             writer.add_split(split, labelled_pools("train", 40))
-    recipe = network_recipe(system, network, "training.epochs=12", "training.sampled_negatives=1")
+    recipe = network_recipe(system, network, "training.epochs=8", "training.sampled_negatives=1")
     result = fit(Collection(tmp_path / "known"), recipe, tmp_path / "model", seed=1)
 
     assert result.dev["MRR"] > RANDOM_MRR + 0.2
