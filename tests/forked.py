@@ -9,7 +9,7 @@ import sys
 from typing import NamedTuple
 
 SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["aptool.training.fit", "transformers.models.bert.modeling_bert"])
+SERVER.set_forkserver_preload(["aptool.training.fit", "aptool.scoring.run", "aptool.cli.main"])
 SECONDS = 120
 
 
@@ -21,14 +21,20 @@ class Ended(NamedTuple):
     err: str
 
 
-def run(folder, function, *arguments):
-    """Run a function of a module in a process of its own; its result is printed.
+def start(folder, function, *arguments):
+    """Start a function of a module in a process of its own, with the environment of this one; return it.
 
-    The output is in files of ``folder``.
+    Its result is printed. The output is in the files ``out`` and ``err`` of a new ``folder``.
     """
     folder.mkdir()
-    process = SERVER.Process(target=_run, args=(str(folder), function, arguments))
+    process = SERVER.Process(target=_run, args=(str(folder), dict(os.environ), function, arguments))
     process.start()
+    return process
+
+
+def run(folder, function, *arguments):
+    """Run a function like ``start``, and return how it ended."""
+    process = start(folder, function, *arguments)
     process.join(SECONDS)
     if process.exitcode is None:
         process.kill()
@@ -36,7 +42,9 @@ def run(folder, function, *arguments):
     return Ended(process.exitcode, (folder / "out").read_text(), (folder / "err").read_text())
 
 
-def _run(folder, function, arguments):
+def _run(folder, environment, function, arguments):
+    os.environ.clear()
+    os.environ.update(environment)
     for descriptor, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(f"{folder}/{name}", os.O_CREAT | os.O_WRONLY), descriptor)
     result = function(*arguments)

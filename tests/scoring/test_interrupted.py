@@ -1,11 +1,11 @@
 """Runs that are killed at any time and started again have the bytes of a run without interruption."""
 
+import os
 import random
 import signal
-import subprocess
-import sys
 import time
 
+import forked
 import pytest
 from tiny import row, write_pools
 
@@ -14,17 +14,14 @@ from aptool.data.runs import read_run
 from aptool.scoring.run import score_files
 from aptool.scoring.systems import RandomScores
 
-DRIVER = """
-import sys
-import aptool.data.pools
-from aptool.data.pools import list_units
-from aptool.scoring.run import score_files
-from aptool.scoring.systems import RandomScores
 
-aptool.data.pools.UNIT_PAIRS = 6
-print("ready", flush=True)
-score_files(list_units([sys.argv[1]]), RandomScores(), sys.argv[2])
-"""
+def score_small_units(pools, output):
+    """Score units of six pairs; a line on stdout says that it begins."""
+    import aptool.data.pools
+
+    aptool.data.pools.UNIT_PAIRS = 6
+    os.write(1, b"ready")
+    score_files(list_units([pools]), RandomScores(), output)
 
 
 def content(output):
@@ -47,14 +44,16 @@ def test_a_run_that_is_killed_five_times_is_that_of_one_call(tmp_path, monkeypat
     longest = time.monotonic() - started
     generator = random.Random(f"{units} {name}")
 
-    for _ in range(5):
-        driver = [sys.executable, "-c", DRIVER, str(pools), output]
-        with subprocess.Popen(driver, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-            assert process.stdout.readline() == b"ready\n"
-            time.sleep(generator.random() * longest)
-            process.kill()
-            error = process.stderr.read().decode()
-        assert process.returncode in (0, -signal.SIGKILL), error
+    for number in range(5):
+        folder = tmp_path / f"process{number}"
+        process = forked.start(folder, score_small_units, str(pools), output)
+        while not (folder / "out").exists() or not (folder / "out").read_bytes():
+            assert process.exitcode in (None, 0), (folder / "err").read_text()
+            time.sleep(0.001)
+        time.sleep(generator.random() * longest)
+        process.kill()
+        process.join()
+        assert process.exitcode in (0, -signal.SIGKILL), (folder / "err").read_text()
 
     score_files(list_units([pools]), RandomScores(), output)
     assert content(tmp_path / "killed" / name) == content(tmp_path / "whole" / name)
