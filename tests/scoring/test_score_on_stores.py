@@ -2,13 +2,13 @@
 
 import hashlib
 import signal
-import subprocess
-import sys
 from itertools import count
 from pathlib import Path
 
+import forked
 import numpy as np
 import pytest
+from dying import die, die_after
 from tiny import Opened, labelled_pools, row, write_pools
 
 from aptool import outputs
@@ -20,23 +20,18 @@ from aptool.scoring.run import score_files
 from aptool.scoring.systems import RandomScorer, RandomScores
 from aptool.scoring.units import parts_folder
 
-# Scores, and is killed in a given phase.
-DRIVER = """
-import sys
-from dying import die, die_after
-from aptool import outputs
-from aptool.data import pools
-from aptool.scoring import run
-from aptool.scoring.systems import RandomScores
 
-pools.UNIT_PAIRS = 12
-phase, path, output = sys.argv[1:]
-if phase == "scoring":
-    run.write = die_after(3, run.write)
-if phase == "uploading":
-    outputs.upload = die  # of the run
-run.score_files(pools.list_units([path]), RandomScores(), output)
-"""
+def score_and_die(phase, path, output):
+    """Score in a process that is killed in a given phase."""
+    from aptool.data import pools
+    from aptool.scoring import run
+
+    pools.UNIT_PAIRS = 12
+    if phase == "scoring":
+        run.write = die_after(3, run.write)
+    if phase == "uploading":
+        outputs.upload = die  # of the run
+    run.score_files(pools.list_units([path]), RandomScores(), output)
 
 
 def write(split, path):
@@ -113,19 +108,11 @@ def test_an_input_replaced_during_scoring_is_an_error(storage, local, tmp_path, 
     assert result.resumed == 0
 
 
-def killed(phase, remote):
-    driver = subprocess.run(
-        [sys.executable, "-c", DRIVER, phase, str(remote / "test.pools.parquet"), str(remote / "out.run")],
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parents[1],
-    )
-    assert driver.returncode == -signal.SIGKILL, driver.stderr
-
-
 @pytest.mark.parametrize("phase", ["scoring", "uploading"])
-def test_a_run_resumes_after_a_killed_driver(remote, local, phase):
-    killed(phase, remote)
+def test_a_run_resumes_after_a_killed_driver(remote, local, tmp_path, phase):
+    paths = str(remote / "test.pools.parquet"), str(remote / "out.run")
+    driver = forked.run(tmp_path / "process", score_and_die, phase, *paths)
+    assert driver.code == -signal.SIGKILL, driver.err
     assert not (remote / "out.run").is_file()
 
     result = run(remote)
