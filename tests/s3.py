@@ -82,9 +82,9 @@ def server():
             process.terminate()
 
 
-def new_bucket(url, name=None):
+def new_bucket(url):
     """Create a bucket and return its URL."""
-    name = name or f"bucket-{secrets.token_hex(4)}"
+    name = f"bucket-{secrets.token_hex(4)}"
     put_empty(f"{url}/{name}")
     return f"s3://{name}"
 
@@ -130,8 +130,8 @@ class Proxy(http.server.ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, server_url, handler=None):
-        super().__init__(("127.0.0.1", 0), handler or PassOn)
+    def __init__(self, server_url):
+        super().__init__(("127.0.0.1", 0), PassOn)
         self.backend = server_url.removeprefix("http://")
         self.bytes_read = 0
         self.requests = []
@@ -147,8 +147,8 @@ class Proxy(http.server.ThreadingHTTPServer):
 
 
 @contextmanager
-def proxy(server_url, handler=None):
-    with Proxy(server_url, handler) as started:
+def proxy(server_url):
+    with Proxy(server_url) as started:
         thread = threading.Thread(target=started.serve_forever, args=(0.01,))
         thread.start()
         yield started
@@ -169,17 +169,16 @@ class PassOn(http.server.BaseHTTPRequestHandler):
         body = self._body()
         with server.lock:
             server.requests.append((self.command, self.path))
-        status = server.before(self.command, self.path)
+        status, answer = server.before(self.command, self.path), None
+        if status is None:
+            answer = self._forward(body)
+            status = server.after(self.command, self.path)
         if status is not None:
-            return self._answer(status, [], b"")
-        answer = self.forward(body)
-        status = server.after(self.command, self.path)
-        if status is not None:
-            return self._answer(status, [], b"")
-        if self.command == "GET" and "?" not in self.path:
+            answer = status, [], b""
+        elif self.command == "GET" and "?" not in self.path:
             with server.lock:
                 server.bytes_read += len(answer[2])
-        return self._answer(*answer)
+        self._answer(*answer)
 
     def _body(self):
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
@@ -191,7 +190,7 @@ class PassOn(http.server.BaseHTTPRequestHandler):
         self.rfile.readline()
         return b"".join(chunks)
 
-    def forward(self, body):
+    def _forward(self, body):
         """Status, headers and content of the response of the server."""
         connection = http.client.HTTPConnection(self.server.backend, timeout=60)
         try:
@@ -205,13 +204,9 @@ class PassOn(http.server.BaseHTTPRequestHandler):
 
     def _answer(self, status, headers, content):
         self.send_response_only(status)
-        skipped = {
-            "transfer-encoding",
-            "connection",
-            *(() if self.command == "HEAD" else ("content-length",)),
-        }
+        length = () if self.command == "HEAD" else ("content-length",)
         for name, value in headers:
-            if name.lower() not in skipped:
+            if name.lower() not in ("transfer-encoding", "connection", *length):
                 self.send_header(name, value)
         if self.command != "HEAD":
             self.send_header("Content-Length", str(len(content)))

@@ -55,7 +55,7 @@ def is_valid(name, value):
     return not bounds or (math.isfinite(value) and bounds[0] <= value < bounds[1])
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     names=st.lists(st.sampled_from([*ENTRIES, *CHOICES, *NAMES]), max_size=4),
     draws=st.data(),

@@ -4,49 +4,43 @@ import os
 import subprocess
 import sys
 
-import pytest
+from aptool.environment import SPIN_COUNT, USER_SETTINGS, limit_spinning
 
-from aptool.environment import SPIN_COUNT, USER_SETTINGS
-
-CODE = """
-import {first}, {second}, os
-from aptool.cli import main
-main.sys.argv = ["aptool", "--version"]
+COMMAND = """
+import sys, os
+from aptool.cli.main import main
+sys.argv = ["aptool", "--help"]
 try:
-    main.main()
+    main()
 except SystemExit:
     print(os.environ.get("GOMP_SPINCOUNT"))
 """
+LIBRARY = "import aptool, os; aptool.AptoolError; print(os.environ.get('GOMP_SPINCOUNT'))"
 
 
-def spin_count(first, second, **environment):
-    inherited = {
-        name: value for name, value in os.environ.items() if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
-    }
-    command = [sys.executable, "-c", CODE.format(first=first, second=second)]
-    finished = subprocess.run(
-        command, env={**inherited, **environment}, capture_output=True, text=True, check=True
-    )
+def spin_count_of(code):
+    inherited = {name: value for name, value in os.environ.items() if name not in USER_SETTINGS}
+    finished = subprocess.run([sys.executable, "-c", code], env=inherited, capture_output=True, text=True)
     return finished.stdout.splitlines()[-1]
 
 
-def test_command_limits_spinning_before_torch_is_imported():
-    assert spin_count("aptool", "sys") == str(SPIN_COUNT)
+def test_a_command_limits_spinning_and_the_library_does_not():
+    assert spin_count_of(COMMAND) == str(SPIN_COUNT)
+    assert spin_count_of(LIBRARY) == "None"
 
 
-def test_library_does_not_change_the_environment():
-    inherited = {name: value for name, value in os.environ.items() if name not in USER_SETTINGS}
-    code = "import aptool, os; aptool.AptoolError; print(os.environ.get('GOMP_SPINCOUNT'))"
-    command = [sys.executable, "-c", code]
-    finished = subprocess.run(command, env=inherited, capture_output=True, text=True, check=True)
+def test_settings_of_the_user_and_an_imported_torch_are_left(monkeypatch):
+    def spin_count(module, **environment):
+        with monkeypatch.context() as patched:
+            for name in USER_SETTINGS:
+                patched.setenv(name, "")  # restored afterwards
+                del os.environ[name]
+            os.environ.update(environment)
+            patched.setattr(sys, "modules", {module: None})
+            limit_spinning()
+            return os.environ.get("GOMP_SPINCOUNT")
 
-    assert finished.stdout.strip() == "None"
-
-
-@pytest.mark.parametrize("setting", [{"OMP_WAIT_POLICY": "ACTIVE"}, {"GOMP_SPINCOUNT": "7"}])
-def test_setting_of_the_user_is_preserved(setting):
-    assert spin_count("aptool", "sys", **setting) == setting.get("GOMP_SPINCOUNT", "None")
-
-
-def test_variable_is_not_set_after_torch_is_imported():
-    assert spin_count("torch", "aptool") == "None"
+    assert spin_count("aptool") == str(SPIN_COUNT)
+    assert spin_count("aptool", OMP_WAIT_POLICY="ACTIVE") is None
+    assert spin_count("aptool", GOMP_SPINCOUNT="7") == "7"
+    assert spin_count("torch") is None

@@ -1,50 +1,39 @@
 """Progress of long work: bars in a notebook, nothing in a script, lines if logging is configured."""
 
-import subprocess
+import logging
+import os
 import sys
 import types
 
+import forked
 import pytest
 from tiny import options
 
 import aptool
 
-SCRIPT = """
-import aptool
-{logging}
-data = aptool.Collection("data/wikiqa")
-model = aptool.train(data, set={options!r})
-model.run(data.pools("dev")).save("dev.run")
-aptool.score(data.pools("test"), model=model, output="test.run")
-"""
-CONFIGURED = "import logging; logging.basicConfig(level='INFO', format='%(message)s')"
+OPTIONS = list(options("ap-cnn"))
 
 
-@pytest.fixture
-def script(folder):
-    def run(logging):
-        code = SCRIPT.format(logging=logging, options=list(options("ap-cnn")))
-        return subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=folder, check=True
-        )
+def script(folder, configures):
+    """Train and score, as a script in a process of its own does."""
+    os.chdir(folder)
+    if configures:
+        logging.basicConfig(level="INFO", format="%(message)s")
+    data = aptool.Collection("data/wikiqa")
+    model = aptool.train(data, set=OPTIONS)
+    model.run(data.pools("dev")).save("dev.run")
+    aptool.score(data.pools("test"), model=model, output="test.run")
 
-    return run
 
+@pytest.mark.parametrize("configures", [False, True])
+def test_a_script_is_silent_unless_it_configures_logging(configures, folder, tmp_path):
+    finished = forked.run(tmp_path / "process", script, str(folder), configures)
 
-def test_a_script_is_silent(script, folder):
-    finished = script("")
-
-    assert (finished.stdout, finished.stderr) == ("", "")
+    assert (finished.code, finished.out) == (0, "")
+    epochs = [line.split(":")[0] for line in finished.err.splitlines() if line.startswith("epoch")]
+    assert epochs == [f"epoch {number}" for number in (1, 2, 3, 4)] * configures
+    assert configures or finished.err == ""
     assert len((folder / "test.run").read_text().splitlines()) == 120
-
-
-def test_a_script_that_configures_logging_gets_lines(script):
-    finished = script(CONFIGURED)
-
-    assert finished.stdout == ""
-    assert [line.split(":")[0] for line in finished.stderr.splitlines() if line.startswith("epoch")] == [
-        f"epoch {number}" for number in (1, 2, 3, 4)
-    ]
 
 
 def test_a_notebook_gets_bars(data, model, monkeypatch, capsys):
@@ -52,7 +41,7 @@ def test_a_notebook_gets_bars(data, model, monkeypatch, capsys):
 
     model.run(data.pools("dev"))
     scored = capsys.readouterr()
-    aptool.train(data, set=list(options("ap-cnn")))
+    aptool.train(data, set=OPTIONS)
     trained = capsys.readouterr()
 
     assert (scored.out, trained.out) == ("", "")
