@@ -1,16 +1,27 @@
 """The comparison with a script on sentence-transformers."""
 
+import runpy
+import sys
+
 import pytest
 from networks import write_network
 
 from bench import rival
 
 
-def test_the_command_and_the_script_write_the_same_scores(tmp_path):
+def test_the_command_and_the_script_write_the_same_scores(tmp_path, aptool, monkeypatch):
     pytest.importorskip("sentence_transformers", reason="compares with sentence-transformers")
     network = write_network(tmp_path / "network")
     rival.write_workload(tmp_path / "x.pools.parquet", ["where", "river", "market"], 4, 15)
 
+    def in_this_process(command, **more):
+        if command[1:3] == ["-m", "aptool"]:
+            assert aptool(*command[3:]).code == 0
+        else:
+            monkeypatch.setattr(sys, "argv", command[1:])
+            runpy.run_path(command[1], run_name="__main__")
+
+    monkeypatch.setattr("bench.rival.subprocess.run", in_this_process)
     for start in rival.commands(network, tmp_path / "x.pools.parquet", tmp_path).values():
         start()
 
