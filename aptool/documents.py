@@ -73,15 +73,6 @@ def parse_toml(text: str, where: object) -> dict[str, Any]:
         raise InputError(where, problem=first_line(error), expected="TOML") from error
 
 
-def yaml_text(value: dict[str, Any]) -> str:
-    """Format a document as YAML, with long values on one line, where they can be searched."""
-    import yaml
-
-    safe = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    text: str = yaml.dump(value, Dumper=safe, sort_keys=False, allow_unicode=True, width=1_000)
-    return text
-
-
 def _text(path: str | Location, expected: str) -> str:
     try:
         source = Path(path) if isinstance(path, str) else path

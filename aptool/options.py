@@ -74,7 +74,7 @@ def _checked(hint: Any, value: Any, where: str, position: str) -> Any:
     if get_origin(hint) in (types.UnionType, dict):
         return value
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
+        value = float(value) if value.bit_length() < 1024 else math.inf
     if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
         raise InputError(where, position=position, value=value, expected=_TYPE_NAMES.get(hint, hint.__name__))
     if isinstance(value, int | float) and not isinstance(value, bool) and not 0 <= value < math.inf:
