@@ -308,7 +308,9 @@ def train(
         ('ap-cnn', ['MAP', 'MRR', 'P@1'])
     """
     from aptool.data.collection import Collection
-    from aptool.scoring.model import Model
+
+    with requiring_torch("aptool.train"):
+        from aptool.scoring.model import Model
 
     opened = collection if isinstance(collection, Collection) else Collection(collection)
     recipe = build_recipe(preset, set=set, start=start)

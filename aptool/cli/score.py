@@ -94,7 +94,7 @@ def score(
     from aptool.scoring.systems import BASELINES, System, baseline
 
     if words is not None and model != "bm25":
-        raise UsageError("words: requires the model bm25; a recipe has text.words")
+        raise UsageError("words: requires the model bm25")
     stat(expand(pools, ".pools.parquet")[0])  # before large libraries are imported
     if model not in BASELINES and not is_remote(model):
         find_folder(model)

@@ -75,7 +75,7 @@ TWO = ["good.run", "bad.run"]
         ([*TWO, "--tag", "my run"], 2, "--tag 'my run': expected one word"),
         ([*TWO, "--output", "bad.run"], 1, "bad.run: also an input of this command"),
         ([*TWO, "--output", "dev.qrels"], 1, "dev.qrels: it exists; expected another path, or --overwrite"),
-        ([*TWO, "--output", "mine/"], 1, "mine/: it exists; expected another path, or --overwrite"),
+        ([*TWO, "--output", "mine/"], 1, "mine/: a folder; expected a file, or a new path"),
     ],
 )
 def test_mistakes_are_one_line(aptool, folder, arguments, code, message):

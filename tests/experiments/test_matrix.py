@@ -88,7 +88,7 @@ def test_only_new_and_changed_trials_are_run(matrix, tmp_path, collection_folder
 
     # A second run runs nothing, changes no file and prints the same table.
     before = states(tmp_path / "out", "*.run") | states(tmp_path / "out", "model/*")
-    assert len(before) == 6 * 2 + 4 * 4
+    assert len(before) == 6 * 2 + 4 * 3
     again = matrix(table(collection_folder))
     assert (again.code, made(again), again.out) == (0, [], first.out)
     assert states(tmp_path / "out", "*.run") | states(tmp_path / "out", "model/*") == before

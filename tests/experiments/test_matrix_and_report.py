@@ -1,13 +1,9 @@
 """What runs are not mixed up with: another collection, another limit, a measure that is no mean."""
 
 import json
-import re
-import shlex
 import shutil
-from html import unescape
 
 import pytest
-from tiny import options
 
 from aptool.data.collection import Collection
 from aptool.data.writing import CollectionWriter, LabelledPool
@@ -63,22 +59,6 @@ def test_report_refuses_a_changed_collection(copied, aptool, tmp_path):
     assert refused.code == 1
     assert f"c: fingerprint: '{now}': expected " in refused.err[0]
     assert refused.err[0].endswith(", which was scored; run `aptool matrix` again")
-
-
-def test_commands_of_the_report_write_the_same_runs(copied, aptool, tmp_path):
-    trained = f'[systems.mine]\npreset = "qa-cnn"\nset = {json.dumps(options("qa-cnn"))}\n[[rows]]'
-    text = TABLE.format(more="").replace("folds = 2\n", "").replace('"bm25"]', '"bm25", "mine"]')
-    assert copied(text.replace("[[rows]]", trained)).code == 0
-    run = tmp_path / "out/tiny/mine/seed0/dev.run"
-    written = run.read_bytes()
-    assert aptool("report", "out").code == 0
-    page = unescape((tmp_path / "out/report.html").read_text())
-
-    (command,) = re.findall(r"aptool (score .*)", page)
-    assert aptool(*shlex.split(command)).code == 0
-
-    assert b" mine\n" in written
-    assert run.read_bytes() == written
 
 
 def test_combination_that_cannot_be_fitted_is_named(copied, tmp_path):

@@ -63,4 +63,3 @@ def test_results_and_report_equal_those_on_disk(aptool, store, collection_folder
     assert page.out[0].startswith(f"{store}/out/report.html: ")
     text = Url(f"{store}/out/report.html").read_text()
     assert "qa-cnn" in text
-    assert f"{store}/out/tiny/qa-cnn/seed1/test.run" in text

@@ -19,6 +19,9 @@ def run_commands(folder, commands):
     """Run commands in a process in which connections and name look-ups raise an error."""
     for name in [name for name in os.environ if name.startswith("HF_")]:
         del os.environ[name]
+    from huggingface_hub import constants
+
+    constants.HF_HUB_OFFLINE = False  # of the environment in which it was imported
     os.chdir(folder)
     for name in ("connect", "connect_ex", "sendto", "bind", "listen"):
         setattr(socket.socket, name, closed)

@@ -77,7 +77,7 @@ def use_library():
     assert aptool.Qrels(qrels.to_dict()).to_dict() == qrels.to_dict()
     assert aptool.score(pools, "bm25", "python.run").pairs == 2418
     needing = {
-        "aptool.train": lambda: aptool.train,
+        "aptool.train": lambda: aptool.train("data"),
         "aptool.load": lambda: aptool.load,
         "a model": lambda: aptool.score(pools, "models/none", "x.run"),
     }

@@ -9,8 +9,7 @@ from tiny import row, write_pools
 
 from aptool.data.pools import list_units
 from aptool.errors import AptoolError, UsageError
-from aptool.models import device as devices
-from aptool.models.device import check_training_precision, gpus_like, pick_device, to_device
+from aptool.models.device import check_precision, gpus_like, pick_device, to_device
 from aptool.scoring.model_system import ModelSystem, pick_precision
 from aptool.scoring.run import score_files
 
@@ -46,16 +45,17 @@ def test_gpus_of_one_kind_work_together(machine):
     assert gpus_like(torch.device("cpu")) == [torch.device("cpu")]
 
 
-def test_a_gpu_that_is_too_old_is_named_and_auto_takes_the_cpu(machine, monkeypatch):
+def test_a_gpu_that_cannot_compute_is_an_error_of_one_line(machine, monkeypatch):
     machine("K80", capability=(3, 7))
 
     def no_kernel(*sizes, device):
         raise RuntimeError("CUDA error: no kernel image is available for execution on the device\nMore.")
 
     monkeypatch.setattr(torch, "zeros", no_kernel)
-    with pytest.raises(UsageError, match=r"K80 has compute capability 3\.7, expected 8\.0 or later .* cpu"):
+    with pytest.raises(
+        UsageError, match=r"^--device 'cuda': CUDA error: no kernel image .* expected auto, cpu"
+    ):
         pick_device("cuda")
-    assert pick_device("auto") == torch.device("cpu")
 
 
 @pytest.mark.parametrize("precision", ["bf16", "tf32"])
@@ -66,7 +66,7 @@ def test_a_precision_that_a_gpu_lacks_is_an_error(machine, precision):
     assert pick_precision("auto", None, torch.device("cuda"), None) == "fp32"
 
 
-def test_a_model_that_does_not_fit_is_an_error_with_what_fits(machine, monkeypatch):
+def test_a_model_that_does_not_fit_is_an_error_with_its_size(machine, monkeypatch):
     machine("H100", "H100", free=1 << 30)
     network = torch.nn.Linear(1 << 10, 1 << 10)
 
@@ -75,11 +75,8 @@ def test_a_model_that_does_not_fit_is_an_error_with_what_fits(machine, monkeypat
 
     monkeypatch.setattr(network, "to", full)
     with pytest.raises(
-        AptoolError, match=r"^cuda:1: 1\.0 GiB free, .* 0\.0 GiB; expected --device cuda:0, or"
+        AptoolError, match=r"^out of memory in moving 0\.0 GiB to cuda:1; expected a GPU with more"
     ):
-        to_device(network, "cuda:1")
-    monkeypatch.setattr(devices, "_free_memory", lambda device: 0)
-    with pytest.raises(AptoolError, match="expected a GPU with more free memory, or --device cpu"):
         to_device(network, "cuda:1")
 
 
@@ -102,14 +99,10 @@ def test_tf32_is_used_only_on_request(tmp_path, model_folder):
             assert settings() == {expected}
 
 
-def test_training_in_bf16_needs_a_device_that_computes_in_it(machine, monkeypatch):
+def test_training_in_bf16_needs_a_device_that_computes_in_it(machine):
     machine("T4", capability=(7, 5))
 
-    check_training_precision("fp32", torch.device("cuda"))
-    check_training_precision("bf16", torch.device("cpu"))
-    monkeypatch.setattr("aptool.models.device.has_bf16_lstm", lambda: False)
-    check_training_precision("bf16", torch.device("cpu"))
-    with pytest.raises(UsageError, match="'bf16': not supported for LSTMs on this processor; expected fp32"):
-        check_training_precision("bf16", torch.device("cpu"), lstm=True)
+    check_precision("encoder.precision", "fp32", torch.device("cuda"))
+    check_precision("encoder.precision", "bf16", torch.device("cpu"))
     with pytest.raises(UsageError, match=r"^encoder\.precision 'bf16': T4 cannot .* expected fp32"):
-        check_training_precision("bf16", torch.device("cuda"))
+        check_precision("encoder.precision", "bf16", torch.device("cuda"))
