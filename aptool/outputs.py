@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aptool import paths
 from aptool.errors import AptoolError, InputError
 from aptool.files import stat
 from aptool.paths import (
@@ -68,8 +67,6 @@ def check_output_folder(path: PathOrUrl, *, overwrite: bool = False) -> None:
 
 def _check_parent(path: PathOrUrl, final: Path) -> None:
     """Raise unless a file can be created in the first folder above ``final`` that exists."""
-    if str(path).startswith("hf:/"):
-        raise InputError(str(path), expected=paths.EXPECTED)
     with file_errors(path, "a writable folder"):
         folder = next(folder for folder in final.parents if folder.exists())
         missing = final.relative_to(folder).parts

@@ -224,12 +224,8 @@ PathOrUrl: TypeAlias = str | Path | Url
 
 
 def location(path: PathOrUrl) -> Location:
-    """An object with the methods of a path, from a path or URL.
-
-    A model on the Hugging Face hub, ``hf://ORG/NAME``, becomes a ``Path``.
-    """
-    match = _URL.match(str(path))
-    if match is not None and match[1] != "hf":
+    """An object with the methods of a path, from a path or URL."""
+    if _URL.match(str(path)):
         return Url(str(path))
     local = Path(with_home(str(path)))
     # A folder ./~ stays one where its path is expanded again.

@@ -34,7 +34,7 @@ _WIDTH = 100
     "folder",
     metavar="MODEL",
     type=LOCATION,
-    help=f"Model folder or Hugging Face name (hf://ORG/NAME).  [default: {DEFAULT_MODEL}]",
+    help=f"Model folder or Hugging Face name (ORG/NAME).  [default: {DEFAULT_MODEL}]",
 )
 @click.option("--question", type=UTF8, metavar="TEXT", required=True, help="Text of the question.")
 @click.option("--answer", type=UTF8, metavar="TEXT", required=True, help="Text of the answer.")
