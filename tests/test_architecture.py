@@ -117,6 +117,15 @@ def test_one_package_or_module_imports_a_library():
     assert importers_of("pytrec_eval") == {"aptool.evaluation.measures"}
 
 
+def test_no_function_has_more_than_ten_parameters():
+    for module, tree in MODULES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef):
+                arguments = node.args.posonlyargs + node.args.args + node.args.kwonlyargs
+                names = [argument.arg for argument in arguments if argument.arg not in ("self", "cls")]
+                assert len(names) <= 10, f"{module}.{node.name}: {len(names)} parameters"
+
+
 LARGE = {
     *("torch", "ray", "polars", "pyarrow", "numpy", "jsonschema", "tokenizers", "safetensors", "pytrec_eval"),
     *("scipy", "transformers"),
