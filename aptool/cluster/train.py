@@ -79,6 +79,7 @@ def fit_on_cluster(
         config = {
             "task": task,
             "start": Path.cwd(),
+            "folder": folder,
             "versions": tuple(code_of(task.recipe).items()),
             "gpu": bool(each.gpus),
             "checkpoint_minutes": checkpoint_minutes,
@@ -207,7 +208,7 @@ def train_worker(config: dict[str, Any]) -> Fit:
         root.addHandler(handler)
     try:
         with group.together():
-            check_worker(config["start"], config["versions"], training_folder(task.output))
+            check_worker(config["start"], config["versions"], config["folder"])
             task = task._replace(collection=Collection(task.collection.path))
             device = pick_device(str(get_device()) if config["gpu"] else "cpu")
         result = fit_in_group(
