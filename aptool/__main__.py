@@ -4,6 +4,7 @@ The exit code is 130 or 143. A signal during imports is handled here too, since 
 replace or lose the exception.
 """
 
+import contextlib
 import os
 import signal
 import sys
@@ -33,6 +34,11 @@ def main() -> NoReturn:
         signal.signal(number, interrupt)
     try:
         run(_received)
+    except SystemExit as stop:
+        if _received and isinstance(stop.code, int):  # threads of Ray may crash while the interpreter ends
+            _flush()
+            os._exit(stop.code)
+        raise
     except Exception:
         if _received:
             _end(_received[0])
@@ -47,6 +53,12 @@ def _open_closed_streams() -> None:
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))  # noqa: SIM115
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # a full disk, or a closed stream
+            stream.flush()
 
 
 def _end(number: int, frame: FrameType | None = None) -> NoReturn:
