@@ -1,9 +1,9 @@
 """Code of users: plugins, which register encoders or poolings, and hashes of their source files.
 
 Plugins come from ``--plugin`` and from ``APTOOL_PLUGINS``. Their classes are computed by their own
-definition: faster code serves exact types. A plugin or a word function decides scores, as a model does: the
-hash of its file is part of every fingerprint, so that results of an edited file are never mixed with earlier
-ones. Other files that it imports are not hashed.
+definition: faster code serves exact types. A plugin decides scores, as a model does: the hash of its file is
+part of every fingerprint, so that results of an edited file are never mixed with earlier ones. Other files
+that it imports are not hashed.
 """
 
 import hashlib

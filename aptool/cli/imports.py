@@ -159,6 +159,7 @@ def table(tables: tuple[str, ...], output: str, **options: Any) -> None:
     """
     from aptool.data.collection import Collection
     from aptool.data.importing import parse_splits
+    from aptool.data.table import PARTS
     from aptool.data.table_files import is_folder, split_folders
 
     if options["split_ratio"] is not None and len(tables) == 1 and "=" not in tables[0]:
@@ -169,8 +170,7 @@ def table(tables: tuple[str, ...], output: str, **options: Any) -> None:
         splits = parse_splits(tables, ", or --split-ratio 80:10:10 to split one table")
     if options["separator"] == "\\t":
         options["separator"] = "\t"
-    parts = ("question", "answer", "label", "question_id", "answer_id")
-    columns = {part: name for part in parts if (name := options.pop(part)) is not None}
+    columns = {part: name for part in PARTS if (name := options.pop(part)) is not None}
     report_collection(Collection.from_rows(splits, output, columns=columns, **options))
 
 

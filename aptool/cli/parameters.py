@@ -7,16 +7,13 @@ import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import click
 from typing_extensions import override
 
 from aptool.environment import ENCODER_BATCHES
 from aptool.options import BELOW
-
-if TYPE_CHECKING:
-    pass
 
 Command: TypeAlias = Callable[..., None]
 

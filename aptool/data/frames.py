@@ -45,7 +45,7 @@ LEGAL_IDS = (
     ("question_id", ~pl.col("question_id").str.contains(QUESTION_ID), EXPECTED_QUESTION_ID),
     ("answer_id", ~pl.col("answer_id").str.contains(ANSWER_ID), EXPECTED_ANSWER_ID),
 )
-_MOST_NAMES = 20  # in a message
+MOST_NAMES = 20  # of columns in a message
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")
@@ -72,8 +72,8 @@ class RawTable(NamedTuple):
         if name in self.columns:
             return self.columns[name]
         names = list(map(str, self.columns))
-        shown = [repr(other if len(other) <= 30 else other[:29] + "…") for other in names[:_MOST_NAMES]]
-        more = ", …" if len(names) > _MOST_NAMES else ""
+        shown = [repr(other if len(other) <= 30 else other[:29] + "…") for other in names[:MOST_NAMES]]
+        more = ", …" if len(names) > MOST_NAMES else ""
         lowered = {other.casefold(): other for other in names}
         near = difflib.get_close_matches(name.casefold(), lowered, n=1, cutoff=0.5)
         expected = "this column" + hint + (f"; did you mean {lowered[near[0]]!r}?" if near else "")

@@ -27,7 +27,7 @@ from aptool.paths import PathOrUrl, location
 logger = logging.getLogger(__name__)
 
 # The parts of a row; ids are optional.
-_PARTS = ("question", "answer", "label", "question_id", "answer_id")
+PARTS = ("question", "answer", "label", "question_id", "answer_id")
 _RATIO = re.compile(r"[1-9][0-9]{0,3}(?::[1-9][0-9]{0,3}){1,2}")
 _BLANK = r"^[\s\x1c-\x1f]*$"
 
@@ -49,11 +49,11 @@ def import_table(
 
     The arguments are those of `Collection.from_rows`. The name of the collection is that of its folder.
     """
-    unknown = [part for part in columns or {} if part not in _PARTS]
+    unknown = [part for part in columns or {} if part not in PARTS]
     if unknown:
-        raise UsageError(f"columns: {unknown[0]!r}: expected one of {', '.join(_PARTS)}")
+        raise UsageError(f"columns: {unknown[0]!r}: expected one of {', '.join(PARTS)}")
     given = {"question": "question", "answer": "answer", "label": "label", **(columns or {})}
-    names = {part: given[part] for part in _PARTS if given.get(part) is not None}
+    names = {part: given[part] for part in PARTS if given.get(part) is not None}
     check_text_format(separator, encoding)
     shares = _shares(split_ratio)
     if shares and len(splits) != 1:
@@ -276,10 +276,8 @@ def _with_question_ids(split: str, pairs: pl.DataFrame, counts: dict[str, int]) 
     """
     spellings = pairs["question"].unique(maintain_order=True).to_list()
     first: dict[str, tuple[str, str]] = {}  # comparable text -> id, first spelling
-    for text in spellings:
-        first.setdefault(comparable(text), (f"{split}-Q{len(first)}", text))
+    questions = [first.setdefault(comparable(text), (f"{split}-Q{len(first)}", text)) for text in spellings]
     counts[SPELLINGS_JOINED] = len(spellings) - len(first)
-    questions = [first[comparable(text)] for text in spellings]
     spelling = pl.col("question")
     return pairs.with_columns(
         question_id=spelling.replace_strict(

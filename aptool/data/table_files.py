@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import polars as pl
 
-from aptool.data.frames import RawTable, columns_of
+from aptool.data.frames import MOST_NAMES, RawTable, columns_of
 from aptool.data.parquet import Column, check_once, open_parquet
 from aptool.documents import parse_json
 from aptool.errors import InputError, UsageError, first_line
@@ -29,7 +29,6 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _ENCODING_HINT = " (or --encoding NAME, such as cp1252)"
 # Characters of a quoted field: an unclosed quotation mark reads on up to this limit.
 _LONGEST_FIELD = 1 << 28
-_MOST_NAMES = 20  # in a message
 
 Row = TypeVar("Row")
 
@@ -145,7 +144,7 @@ def read_delimited(path: str, separator: str, encoding: str | None = None) -> Ra
     values: list[list[str]] = [[] for _ in header]
     for number, row in rows:
         if len(row) != len(header):
-            expected = f"{len(header)} as in the header ({', '.join(header[:_MOST_NAMES])})"
+            expected = f"{len(header)} as in the header ({', '.join(header[:MOST_NAMES])})"
             raise InputError(
                 path, position=f"line {number}", problem=f"{len(row)} columns", expected=expected
             )

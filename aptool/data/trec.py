@@ -38,7 +38,6 @@ _BEIR_HEADER = re.compile(rb"\s*\S+[ \t]+\S+[ \t]+(?:score|relevance|label)\s*",
 _GZIP_LEVEL = 1
 _BLOCK = 1 << 20  # bytes per check
 _DECIMAL = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
-_BEIR_HEADER = re.compile(rb"\s*\S+[ \t]+\S+[ \t]+(?:score|relevance|label)\s*", re.IGNORECASE)
 # In the words after the first of a tag: signs of a further line, glued to this one without a line break.
 _FURTHER_LINE = rf"(^| )([qQ]0|{_DECIMAL} {_DECIMAL})( |$)"
 
