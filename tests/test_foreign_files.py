@@ -8,7 +8,7 @@ from tiny import labelled_pools, row, write_pools
 from aptool.data.collection import Collection
 from aptool.data.writing import CollectionWriter
 from aptool.errors import InputError
-from aptool.models.model import load_model, save_model
+from aptool.models.model import load_model, remove_model, save_model
 
 
 def texts(folder):
@@ -60,6 +60,24 @@ def test_new_model_preserves_files_of_the_user(model_folder, tmp_path):
     assert (folder / "empty").is_dir()
     assert str((folder / "link").readlink()) == "/nowhere"
     assert names(tmp_path) == ["m"]
+
+
+def test_removal_of_a_model_preserves_files_of_others(model_folder, tmp_path):
+    mine, other, empty = tmp_path / "mine", tmp_path / "other", tmp_path / "empty"
+    save(mine, model_folder)
+    (mine / "notes.txt").write_bytes(b"mine")
+    other.mkdir()
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        (other / name).write_text("{}")
+    kept = texts(other)
+    save(empty, model_folder)
+
+    for folder in (mine, other, empty, tmp_path / "none"):
+        remove_model(folder)
+
+    assert texts(mine) == {"notes.txt": b"mine"}
+    assert texts(other) == kept
+    assert not empty.exists()
 
 
 def test_names_in_a_manifest_cannot_be_paths(tmp_path):

@@ -22,7 +22,7 @@ from aptool.errors import InputError
 from aptool.files import local_copy
 from aptool.models.build import build_ranker, encoder_type, set_tokenizer
 from aptool.models.device import to_device
-from aptool.models.hub import CONFIG, MODULES, ST_CONFIG, WEIGHTS, find_folder, trained_config
+from aptool.models.hub import CONFIG, MODULES, ST_CONFIG, WEIGHTS, find_folder, is_trained, trained_config
 from aptool.models.initialization import EncoderSpec
 from aptool.models.ranker import Ranker
 from aptool.models.tensor_file import check_finite, read_tensors, write_tensors
@@ -37,14 +37,10 @@ TOKENIZER = "tokenizer.json"
 FILES = (CONFIG, TOKENIZER, WEIGHTS, "training/history.jsonl")
 
 # Files of sentence-transformers in a model with mean pooling over a pretrained network.
+_OPTIONS = "sentence_bert_config.json"
+_TOKENIZER_CONFIG = "tokenizer_config.json"
 _POOLING = "1_Pooling"
-_SENTENCE_FILES = (
-    MODULES,
-    ST_CONFIG,
-    "sentence_bert_config.json",
-    "tokenizer_config.json",
-    f"{_POOLING}/{CONFIG}",
-)
+_SENTENCE_FILES = (MODULES, ST_CONFIG, _OPTIONS, _TOKENIZER_CONFIG, f"{_POOLING}/{CONFIG}")
 
 # Names of the modules of sentence-transformers in all versions of the library.
 _LIBRARY = "sentence_transformers.models."
@@ -111,6 +107,8 @@ def new_model_folder(folder: PathOrUrl) -> AbstractContextManager[Path]:
 def remove_model(folder: PathOrUrl) -> None:
     """Remove a model folder, except files that aptool did not write."""
     path = location(folder)
+    if not is_trained(path):
+        return
     delete([path / name for name in (*FILES, *_SENTENCE_FILES)])
     if isinstance(path, Path):
         for subfolder in (path / "training", path / _POOLING, path):
@@ -214,8 +212,8 @@ def _write_sentence_files(folder: Path, recipe: Recipe, tokenizer: TextTokenizer
         ],
         f"{_POOLING}/{CONFIG}": {"word_embedding_dimension": spec.dim, "pooling_mode_mean_tokens": True},
         ST_CONFIG: {"similarity_fn_name": similarity},
-        "sentence_bert_config.json": {"max_seq_length": longest, "do_lower_case": False},
-        "tokenizer_config.json": {
+        _OPTIONS: {"max_seq_length": longest, "do_lower_case": False},
+        _TOKENIZER_CONFIG: {
             "tokenizer_class": "PreTrainedTokenizerFast",
             "model_max_length": longest,
             "pad_token": tokenizer._tokenizer.id_to_token(spec.network.get("pad_token_id") or 0),
