@@ -51,7 +51,7 @@ ROW_GROUP_BYTES = 4 << 20
 ROW_GROUP_CANDIDATES = 1 << 18
 
 
-# Candidates of a unit: smaller row groups are joined, larger ones divided.
+# Candidates of a unit: smaller row groups are joined, those of more than one and a half times are divided.
 UNIT_PAIRS = 1 << 18
 
 # Candidates that are decoded at a time: Arrow cannot divide a nested column of more than 2 GiB itself.
@@ -151,8 +151,8 @@ class PoolBatch:
 def list_units(paths: Iterable[PathOrUrl]) -> list[Unit]:
     """List the units of pools files, in the order of the files, after a check of each schema.
 
-    A unit is consecutive row groups of at most ``UNIT_PAIRS`` candidates together; a row group with more is
-    divided into parts of equally many rows. Units depend on the files alone, so that runs do.
+    A unit is consecutive row groups of at most ``UNIT_PAIRS`` candidates together; a row group of more than
+    one and a half times that is divided into parts of equally many rows. Units depend on the files alone, so that runs do.
     """
     paths = list(paths)
     with ThreadPoolExecutor(_FILES) as threads:
@@ -186,7 +186,7 @@ def _units_of(path: PathOrUrl) -> list[Unit]:
 
 def _divided(unit: Unit, rows: int) -> Iterator[Unit]:
     """Divide a unit of a single row group with so many rows, if it is too large."""
-    divisions = min(rows, -(-unit.pairs // UNIT_PAIRS))
+    divisions = min(rows, round(unit.pairs / UNIT_PAIRS))
     if divisions <= 1:
         yield unit
         return
