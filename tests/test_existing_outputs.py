@@ -3,7 +3,6 @@
 import hashlib
 
 import pytest
-from networks import REASON, write_network
 from s3 import put_bytes
 from tiny import options
 
@@ -16,10 +15,6 @@ TEXT = b"To the limit of infinity and beyond: my thesis\n"
 FILES = {
     "score": ("score {tiny}/test.pools.parquet --model bm25 --output {out}", ".run"),
     "fuse": ("fuse {a} {b} --output {out}", ".run"),
-    "vectors distill": (
-        "vectors distill --model {network} --collection {tiny} --dim 4 --output {out}",
-        ".bin",
-    ),
     "eval": ("eval {a} --qrels {tiny}/test.qrels --per-question {out}", ".csv"),
     "explain": ("explain --model {model} --question w1 --answer w2 --html {out}", ".html"),
     "report": ("report {matrix} --output {out}", ".html"),
@@ -51,7 +46,6 @@ def inputs(tmp_path_factory, collection_folder, model_folder):
     from aptool.experiments.runner import run_matrix
     from aptool.experiments.table import summarize, write_table
 
-    pytest.importorskip("sentence_transformers", reason=REASON)
     folder = tmp_path_factory.mktemp("inputs")
     for name in ("a", "b"):
         library.score(collection_folder / "test.pools.parquet", "random", folder / f"{name}.run", tag=name)
@@ -69,9 +63,7 @@ def inputs(tmp_path_factory, collection_folder, model_folder):
     (folder / "queries.jsonl").write_text('{"_id": "q1", "text": "where"}\n')
     (folder / "first.run").write_text("q1 Q0 d1 1 2.0 t\nq1 Q0 d2 2 1.0 t\n")
     (folder / "first.qrels").write_text("q1 0 d1 1\n")
-    network = write_network(folder / "bert")
     return {
-        "network": network,
         "corpus": folder / "corpus.jsonl",
         "queries": folder / "queries.jsonl",
         "first": folder / "first.run",
@@ -160,3 +152,12 @@ def test_a_failed_command_with_overwrite_leaves_the_file(aptool, inputs, tmp_pat
     assert finished.code == 1
     assert contents(tmp_path) == {out.name: hashlib.sha256(TEXT).hexdigest()}
     assert_refused(run(aptool, FILES["fuse"][0], inputs, out), out.name)
+
+
+def test_distilling_keeps_the_file_of_another_program(aptool, inputs, tmp_path):
+    out = tmp_path / "mine.bin"
+    put_bytes(out, TEXT)
+
+    command = "vectors distill --model none --collection {tiny} --output {out}"
+    assert_refused(run(aptool, command, inputs, out), out.name)
+    assert out.read_bytes() == TEXT

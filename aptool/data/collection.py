@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from aptool.arguments import PathLike, check_path, check_text, is_path
 from aptool.data.frames import TABLE, RawTable, Table, read_columns
@@ -13,8 +13,6 @@ from aptool.data.runs import Qrels
 from aptool.data.writing import MANIFEST, POOLS_SUFFIX, QRELS_SUFFIX, read_manifest
 from aptool.errors import InputError
 from aptool.paths import Location, location
-
-Rows: TypeAlias = PathLike | Table
 
 _EXPECTED = f"a path, {TABLE}, or a dict of these by split"
 _SPLIT = "the name of a split (str)"
@@ -45,7 +43,7 @@ class Collection:
     @classmethod
     def from_rows(
         cls,
-        rows: "Rows | Mapping[str, Rows]",
+        rows: "PathLike | Table | Mapping[str, PathLike | Table]",
         output: PathLike,
         *,
         columns: Mapping[str, str] | None = None,

@@ -1,7 +1,6 @@
 """Collections: writing with all policies, and reading."""
 
 import hashlib
-import json
 import re
 
 import pytest
@@ -168,17 +167,3 @@ def test_folder_that_is_not_a_collection_is_refused(tmp_path):
             Collection(tmp_path)
         assert str(error.value).startswith(f"{manifest}: ")
         assert str(error.value).endswith(message)
-
-
-def test_file_of_an_unlisted_split_is_refused(tmp_path):
-    """Otherwise its questions would be missing silently."""
-    path = write(tmp_path / "c", {"train": [pool()], "dev": [pool()]}).path / "collection.json"
-    manifest = json.loads(path.read_text())
-    del manifest["splits"]["dev"]
-    path.write_text(json.dumps(manifest))
-
-    with pytest.raises(InputError) as error:
-        Collection(tmp_path / "c")
-
-    assert str(error.value).startswith(f"{path}: files: 'dev.")
-    assert str(error.value).endswith("expected a file of one of the splits train")

@@ -142,7 +142,7 @@ records = st.lists(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(records)
 def test_written_pools_are_read_back(tmp_path_factory, records):
     path = tmp_path_factory.mktemp("pools") / "x.pools.parquet"
