@@ -62,22 +62,26 @@ def test_equal_contents_have_equal_bytes_and_fingerprints(tmp_path):
     assert first.fingerprint == second.fingerprint != other.fingerprint
 
 
-def test_duplicate_candidate_is_dropped_and_counted(tmp_path):
+def test_policies_and_details_of_an_importer_are_in_the_manifest(tmp_path):
+    """A duplicate candidate is dropped, a relevant answer that is missing from its pool is kept."""
     repeated = pool("q1", ["a2", "a1", "a2", "a2"], ["first", "x", "again", "again"])
+    with CollectionWriter(tmp_path / "c", name="c", source="here", details={"torch": "2.13"}) as writer:
+        writer.add_split("train", [repeated, pool("q2", relevance={"a1": 1, "a7": 1, "a8": 0})])
+        writer.add_split("test", [pool("q3")])
+        writer.count("lines_skipped", "train", 2)
+        writer.count("lines_skipped", "train", 3)
 
-    collection = write(tmp_path / "c", {"train": [repeated, pool("q2")], "test": [pool("q3")]})
-
+    collection = Collection(tmp_path / "c")
     pools = read_pools(list_units([collection.pools_file("train")])[0])
     assert pools.answer_ids.to_pylist() == ["a2", "a1", "a1", "a2"]
     assert [pools.answers[i].as_py() for i in pools.pair_answer] == ["first", "x", "x", "y"]
-    assert collection.manifest["policies"]["duplicate_candidates_dropped"] == {"train": 2, "test": 0}
-
-
-def test_relevant_answer_missing_from_its_pool_is_kept_and_counted(tmp_path):
-    collection = write(tmp_path / "c", {"train": [pool("q1", relevance={"a1": 1, "a7": 1, "a8": 0})]})
-
-    assert read_qrels(collection.qrels_file("train"))["answer_id"].to_list() == ["a1", "a7", "a8"]
-    assert collection.manifest["policies"]["relevant_missing_from_pool_kept"] == {"train": 1}
+    assert collection.qrels("train").to_dict()["q2"] == {"a1": 1, "a7": 1, "a8": 0}
+    assert collection.manifest["details"] == {"torch": "2.13"}
+    assert collection.manifest["policies"] == {
+        "duplicate_candidates_dropped": {"train": 2, "test": 0},
+        "lines_skipped": {"train": 5},
+        "relevant_missing_from_pool_kept": {"train": 1, "test": 0},
+    }
 
 
 QUESTIONS = [
@@ -104,19 +108,6 @@ def test_questions_policies(tmp_path, policy, expected):
     assert read_pools(list_units([collection.pools_file("dev")])[0]).question_ids.to_pylist() == expected
     dropped = collection.manifest["policies"].get(f"questions_dropped_not_{policy}", {"dev": 0})
     assert dropped == {"dev": 5 - len(expected)}
-
-
-def test_details_and_counts_of_an_importer_are_in_the_manifest(tmp_path):
-    with CollectionWriter(
-        tmp_path / "c", name="mine", source="made by hand", details={"torch": "2.13"}
-    ) as writer:
-        writer.add_split("train", [pool()])
-        writer.count("lines_skipped", "train", 2)
-        writer.count("lines_skipped", "train", 3)
-
-    manifest = Collection(tmp_path / "c").manifest
-    assert manifest["details"] == {"torch": "2.13"}
-    assert manifest["policies"]["lines_skipped"] == {"train": 5}
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ TABLE = (
     "Run.load reads files"
 )
 
-DICTS = [
+RUNS = [
     (None, f"run: None: {TABLE}"),
     ([], "run: no row; expected at least one question with a candidate"),
     ({"q": {}}, "run: question 'q': {}: expected at least one entry"),
@@ -122,9 +122,6 @@ DICTS = [
         "run: question '\\ud800', answer 'a': column 'question_id': '\\ud800': expected text that UTF-8 can "
         "encode",
     ),
-]
-
-FRAMES = [
     (run_frame(answer_id=["a b", "c"]), f"run: row 0: column 'answer_id': 'a b': {AN_ID}"),
     (run_frame().drop("score"), "run: ['question_id', 'answer_id']: expected a column 'score'"),
     (run_frame(score=[1.0, math.nan]), "run: row 1: column 'score': nan: expected a finite number"),
@@ -149,14 +146,6 @@ FORMS = {
     "iterator": lambda frame: frame.iter_rows(named=True),
     "pandas": lambda frame: pd.DataFrame(frame.to_dict(as_series=False)),
 }
-
-
-@pytest.mark.parametrize(("frame", "message"), FRAMES)
-def test_invalid_frame_of_a_run_is_refused(frame, message):
-    with pytest.raises(AptoolError) as error:
-        Run(frame.lazy())
-
-    assert str(error.value) == message
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -201,7 +190,12 @@ def test_a_frame_in_the_place_of_a_path_is_named_by_its_type(tmp_path):
 
 
 NESTED = "a dict {question id: (question, {answer id: answer})}"
+POOL_COLUMNS = {"question_id": ["q", "q"], "question": ["who?", "why?"], "answer_id": ["a", "b"]}
 POOL_DICTS = [
+    (
+        pl.DataFrame({**POOL_COLUMNS, "answer": ["x", "y"]}),
+        "pools: row 1: column 'question': 'why?': expected the text of the question in earlier rows",
+    ),
     ({}, "pools: {}: expected at least one entry"),
     ({"q": "who?"}, f"pools: question 'q': 'who?': expected {NESTED}"),
     (
@@ -224,33 +218,15 @@ RELEVANCES = [
     ("make", "value", "message"),
     [
         (make, value, message)
-        for make, cases in ((Run, DICTS), (Qrels, RELEVANCES), (Pools, POOL_DICTS))
+        for make, cases in ((Run, RUNS), (Qrels, RELEVANCES), (Pools, POOL_DICTS))
         for value, message in cases
     ],
 )
-def test_a_wrong_dict_is_refused(make, value, message):
+def test_a_wrong_table_is_refused(make, value, message):
     with pytest.raises(AptoolError) as error:
         make(value)
 
     assert str(error.value) == message
-
-
-def test_a_question_has_one_text():
-    frame = pl.DataFrame(
-        {
-            "question_id": ["q", "q"],
-            "question": ["who?", "why?"],
-            "answer_id": ["a", "b"],
-            "answer": ["x", "y"],
-        }
-    )
-
-    with pytest.raises(AptoolError) as error:
-        Pools(frame)
-
-    assert str(error.value) == (
-        "pools: row 1: column 'question': 'why?': expected the text of the question in earlier rows"
-    )
 
 
 def test_pools_do_not_overwrite_the_file_that_they_are_read_from(tmp_path):
