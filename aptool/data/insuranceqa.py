@@ -85,8 +85,6 @@ def _read_answers(path: str, vocabulary: Mapping[str, str]) -> dict[str, str]:
         if label in texts:
             raise InputError(path, position=position, column="label", value=label, expected="each label once")
         texts[label] = _text(path, position, words, vocabulary)
-    if not texts:
-        raise InputError(path, problem="no line", expected="answers")
     return texts
 
 
@@ -97,7 +95,6 @@ def _read_pools(
     width, content = 2, "a question and its relevant answers"
     if split != "train":
         width, content = 3, "relevant answers, a question and its pool"
-    number = 0
     for number, fields in _read_fields(path, width, content):
         position = f"line {number}"
         words, relevant_labels = fields if split == "train" else (fields[1], fields[0])
@@ -107,8 +104,6 @@ def _read_pools(
         if not question:
             raise InputError(path, position=position, column="question", value="", expected="a question")
         yield LabelledPool(f"{split}-{number}", question, pool, None, dict.fromkeys(relevant, 1))
-    if number == 0:
-        raise InputError(path, problem="no line", expected="questions")
 
 
 def _read_fields(path: str, width: int, content: str) -> Iterator[tuple[int, list[str]]]:

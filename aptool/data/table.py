@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import polars as pl
 
+from aptool.arguments import check_choice
 from aptool.data.frames import (
     LEGAL_ANSWER_ID,
     LEGAL_QUESTION_ID,
@@ -66,10 +67,8 @@ def import_table(
     shares = _shares(split_ratio)
     if shares and len(splits) != 1:
         raise UsageError(f"--split-ratio: expected one table, not {', '.join(splits)}")
-    if add_candidates not in (None, "all"):
-        raise UsageError(f"--add-candidates {add_candidates!r}: expected all")
-    if unlabelled not in ("refuse", "drop"):
-        raise UsageError(f"--unlabelled {unlabelled!r}: expected refuse or drop")
+    check_choice("unlabelled", unlabelled, ("refuse", "drop"))
+    check_choice("add_candidates", add_candidates or "all", ("all",))
     files = [source for source in splits.values() if isinstance(source, str)]
     if shares:
         splits = {"table": next(iter(splits.values()))}  # in ids of questions, which no split names

@@ -21,6 +21,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from aptool.arguments import check_choice
 from aptool.data import ids
 from aptool.data.parquet import arrow_schema, parquet_writer
 from aptool.data.pools import (
@@ -45,7 +46,6 @@ QRELS_SUFFIX = ".qrels"
 # A random order of five candidates, of which one is relevant, has an expected MRR of 0.46.
 SMALL_POOL = 5
 _EMPTY_DROPPED = "empty_candidates_dropped"
-QUESTION_POLICIES = ("all", "answerable", "both-labels")
 _SPLIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
@@ -172,10 +172,7 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
         changed until the block ends.
         """
         ids.check_one_word("--name", name)
-        if questions not in QUESTION_POLICIES:
-            raise UsageError(
-                f"questions policy {questions!r}: expected one of {', '.join(QUESTION_POLICIES)}"
-            )
+        check_choice("questions", questions, ("all", "answerable", "both-labels"))
         self._path = location(path)
         self._questions, self._overwrite = questions, overwrite
         self._policies: dict[str, Counter[str]] = defaultdict(Counter)

@@ -101,7 +101,7 @@ def test_v1_cannot_keep_questions_with_both_labels(tmp_path):
             "train.token_idx.label: line 1: column 'relevant answers': '1': expected a label of the file of",
         ),
         ("question.train.token_idx.label", "idx_1 1\n", "line 1: 1 columns; expected 2"),
-        ("question.dev.label.token_idx.pool", "", "question.dev.label.token_idx.pool: no line; "),
+        ("question.dev.label.token_idx.pool", "", "question.dev.label.token_idx.pool: 0 questions; "),
     ],
 )
 def test_errors_name_file_and_line(tmp_path, name, text, message):

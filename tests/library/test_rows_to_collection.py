@@ -60,8 +60,8 @@ def test_rows_without_a_label_are_refused_or_dropped_and_counted(tmp_path, missi
             {"columns": {"id": "x"}},
             "columns: 'id': expected one of question, answer, label, question_id",
         ),
-        (ROWS, {"questions": "some"}, "questions policy 'some'"),
-        (ROWS, {"unlabelled": "test"}, "--unlabelled 'test': expected refuse or drop"),
+        (ROWS, {"questions": "some"}, "questions: 'some': expected one of all, answerable, both-labels"),
+        (ROWS, {"unlabelled": "test"}, "unlabelled: 'test': expected one of refuse, drop"),
     ],
 )
 def test_error_is_one_line(tmp_path, rows, options, message):
