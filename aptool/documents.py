@@ -1,4 +1,4 @@
-"""Readers of JSON and TOML, with the same errors; writers of JSON and YAML.
+"""Readers of JSON and TOML, with the same errors; JSON Schemas; a writer of JSON.
 
 A JSON document is UTF-8 text without lone surrogates, with integers of at most 64 bits, so that its values
 can be printed, hashed and stored.
@@ -7,6 +7,8 @@ can be printed, hashed and stored.
 import json
 import re
 import tomllib
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -71,6 +73,43 @@ def parse_toml(text: str, where: object) -> dict[str, Any]:
         raise InputError(where, problem="nested too deeply", expected="TOML") from error
     except ValueError as error:
         raise InputError(where, problem=first_line(error), expected="TOML") from error
+
+
+@cache
+def load_schema(name: str) -> dict[str, Any]:
+    """Load ``NAME.schema.json``, a resource of the package; in a checkout, of the folder ``schemas``."""
+    file = resources.files("aptool") / "schemas" / f"{name}.schema.json"
+    schema: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return schema
+
+
+def check_document(name: str, document: object, path: object) -> None:
+    """Validate a JSON or TOML document; an error names the position in the document and the value."""
+    import jsonschema
+
+    error = jsonschema.exceptions.best_match(_validator(name).iter_errors(document))
+    if error is None:
+        return
+    position = "/".join(str(part) for part in error.absolute_path) or "top level"
+    if error.validator == "required":
+        missing = [key for key in error.validator_value if key not in error.instance]
+        raise InputError(path, position=position, expected=f"the entry {missing[0]!r}")
+    if error.validator == "additionalProperties" and isinstance(error.instance, dict):
+        allowed = sorted(error.schema.get("properties", {}))
+        extra = sorted(set(error.instance) - set(allowed))
+        raise InputError(path, position=position, value=extra[0], expected=f"one of {', '.join(allowed)}")
+    expected = f"{error.validator} {json.dumps(error.validator_value)}"
+    raise InputError(path, position=position, value=error.instance, expected=expected)
+
+
+@cache
+def _validator(name: str) -> Any:
+    import jsonschema
+
+    kind = jsonschema.Draft202012Validator
+    # In JSON Schema 16.0 is an integer, but readers of these documents expect an int.
+    types = kind.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
+    return jsonschema.validators.extend(kind, type_checker=types)(load_schema(name))
 
 
 def _text(path: str | Location, expected: str) -> str:

@@ -168,6 +168,12 @@ def unpacked_name(path: PathOrUrl) -> str:
     return re.sub(r"\.gz$", "", str(path), flags=re.IGNORECASE)
 
 
+def packed_or_not(folder: PathOrUrl, name: str) -> str | None:
+    """The path of a file of a folder or of its compressed form; None if both are missing."""
+    files = (location(folder) / name, location(folder) / f"{name}.gz")
+    return next((str(file) for file in files if file.is_file()), None)
+
+
 def expand(paths: Iterable[str], suffix: str) -> list[str]:
     """List the files of ``paths`` without duplicates.
 

@@ -121,7 +121,7 @@ def open_store(kind: str, bucket: str) -> "fs.FileSystem":
     )
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Url:
     """A URL such as ``s3://bucket/folder/file``, with methods of ``pathlib.Path``.
 
@@ -164,10 +164,6 @@ class Url:
         scheme, _, path = self._url.partition("://")
         return Url(f"{scheme}://{path.rpartition('/')[0] or path}")
 
-    def with_name(self, name: str) -> "Url":
-        """Another object of the same folder."""
-        return self.parent / name
-
     def with_suffix(self, suffix: str) -> "Url":
         """An object of the same folder with another extension."""
         return self.parent / f"{self.stem}{suffix}"
@@ -201,10 +197,6 @@ class Url:
         """Read the object."""
         with file_errors(self), self.open() as file:
             return file.read()
-
-    def read_text(self, encoding: str = "utf-8") -> str:
-        """Read the object as text."""
-        return self.read_bytes().decode(encoding)
 
     def open(self, mode: Literal["rb"] = "rb") -> io.BufferedReader:
         """Open the object for reading."""

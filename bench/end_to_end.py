@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from aptool.config import load_recipe
-from aptool.data.pools import PoolRecord, PoolsWriter, list_units, write_answers
+from aptool.data.pools import PoolRecord, list_units, write_answers, write_pools
 from aptool.models.build import build_ranker
 from aptool.models.model import load_model, save_model
 from aptool.scoring import run as scoring
@@ -49,11 +49,16 @@ def write_input(folder: Path, scale: float, pools: int | None = None) -> None:
     answers = _texts(workload.answers)
     write_answers(folder / "answers.parquet", ((f"a{i}", text) for i, text in enumerate(answers)))
     questions = _texts(workload.questions)
-    with PoolsWriter(folder / "test.pools.parquet") as writer:
-        for number in range(len(questions) if pools is None else pools):
-            candidates = generator.choice(len(answers), 500, replace=False)
-            ids = [f"a{i}" for i in candidates]
-            writer.write(PoolRecord(f"q{number}", questions[number % len(questions)], ids, None))
+    records = (
+        PoolRecord(
+            f"q{number}",
+            questions[number % len(questions)],
+            [f"a{i}" for i in generator.choice(len(answers), 500, replace=False)],
+            None,
+        )
+        for number in range(len(questions) if pools is None else pools)
+    )
+    write_pools(folder / "test.pools.parquet", records)
     torch.manual_seed(0)
     recipe = load_recipe("ap-cnn-paper", ["text.max_answer_tokens=400"])
     ranker = build_ranker(recipe, VOCABULARY, 100).eval()

@@ -23,9 +23,8 @@ import pyarrow.parquet as pq
 from aptool import environment
 from aptool.data.collection import Collection
 from aptool.data.runs import read_run
-from aptool.data.schemas import check_document
 from aptool.data.trec import rank_candidates, read_qrels
-from aptool.documents import read_json
+from aptool.documents import check_document, read_json
 from aptool.errors import InputError
 from aptool.evaluation.evaluation import mean_over_runs
 from aptool.evaluation.measures import evaluate_frames

@@ -8,6 +8,8 @@ import re
 import shutil
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from tiny import row, write_pools
@@ -17,6 +19,7 @@ from aptool.data.pools import list_units, read_pools
 from aptool.errors import InputError
 from aptool.models.model import load_model
 from aptool.models.tensor_file import check_finite, read_tensors, write_tensors
+from aptool.outputs import check_output, check_output_folder
 from aptool.reporting.runs import read_runs
 
 
@@ -78,23 +81,18 @@ def test_changed_files_of_a_collection_are_refused(collection_folder, tmp_path):
         assert collection.pools_file("test").is_file()
 
 
-@pytest.mark.parametrize(
-    "entries",
-    [
-        {"truncation": {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}},
-        {
-            "padding": {
-                "strategy": {"Fixed": 10_000_000},
-                "direction": "Right",
-                "pad_to_multiple_of": None,
-                "pad_id": 99_999_999,
-                "pad_type_id": 0,
-                "pad_token": "[PAD]",
-            }
+def test_truncation_and_padding_of_a_tokenizer_file_are_disabled(model_folder, tmp_path):
+    entries = {
+        "truncation": {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0},
+        "padding": {
+            "strategy": {"Fixed": 10_000_000},
+            "direction": "Right",
+            "pad_to_multiple_of": None,
+            "pad_id": 99_999_999,
+            "pad_type_id": 0,
+            "pad_token": "[PAD]",
         },
-    ],
-)
-def test_truncation_and_padding_of_a_tokenizer_file_are_disabled(model_folder, tmp_path, entries):
+    }
     shutil.copytree(model_folder, tmp_path / "m")
     path = tmp_path / "m" / "tokenizer.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **entries}))
@@ -128,9 +126,6 @@ def test_pipe_as_input_and_file_as_parts_folder_are_one_line(aptool, model_folde
 
 
 def test_nested_answer_id_is_not_counted_as_a_candidate(aptool, model_folder, tmp_path):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     inner = pa.list_(pa.struct([("answer_id", pa.string())]))
     candidate = pa.struct([("meta", inner), ("answer_id", pa.string()), ("text", pa.string())])
     schema = pa.schema(
@@ -155,38 +150,13 @@ def test_nested_answer_id_is_not_counted_as_a_candidate(aptool, model_folder, tm
         assert len((tmp_path / f"x{number}.run").read_text().splitlines()) == 2
 
 
-def test_link_to_itself_and_path_that_is_not_utf_8_are_one_line(
-    aptool, model_folder, collection_folder, tmp_path
-):
+def test_link_to_itself_and_path_that_is_not_utf_8_are_one_line(tmp_path):
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     odd = tmp_path / os.fsdecode(b"m\xff")
-    pools = collection_folder / "test.pools.parquet"
     for output, problem in ((tmp_path / "loop", "a link to itself"), (odd, "a name that is not UTF-8")):
-        for command in (
-            ("score", pools, "--model", model_folder),
-            ("train", collection_folder),
-            ("data", "functions"),
-        ):
-            actual = aptool(*command, "--output", output)
-            assert actual.code == 1
-            assert problem in actual.err[-1]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["loop"]
-
-
-def test_failed_report_leaves_no_file(aptool, tmp_path):
-    assert aptool("report", tmp_path / "typo" / "deep").code == 1
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("exists", [False, True])
-def test_error_leaves_no_empty_output_folder(aptool, tmp_path, exists):
-    if exists:
-        (tmp_path / "models").mkdir()
-
-    assert aptool("train", "none", "--output", tmp_path / "models" / "deep" / "m").code == 1
-
-    assert [path.name for path in tmp_path.iterdir()] == ["models"] * exists
-    assert not (tmp_path / "models" / "deep").exists()
+        for check in (check_output, check_output_folder):
+            with pytest.raises(InputError, match=problem):
+                check(output)
 
 
 def test_invalid_results_of_a_matrix_are_one_line(tmp_path):

@@ -107,13 +107,3 @@ def test_split_names_of_a_matrix_cannot_be_paths(aptool, tmp_path):
         assert finished.code == 1
         assert len(finished.err) == 1
         assert "collections/c/split" in finished.err[0]
-
-
-def test_split_names_of_an_import_cannot_be_paths(aptool, tmp_path):
-    (tmp_path / "x.qrels").write_text("mine")
-    for split in ("../x", "/x", "a/b", "..", ""):
-        finished = aptool("data", "import", "table", f"{split}=x.csv", "--output", tmp_path / "c")
-
-        assert finished.code == 2
-        assert finished.err[0].startswith(f"aptool: '{split}=x.csv': expected SPLIT=PATH")
-    assert texts(tmp_path) == {"x.qrels": b"mine"}

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import torch
 
 from aptool.config import Recipe, load_recipe
-from aptool.data.schemas import arrow_schema
+from aptool.data.parquet import arrow_schema
 from aptool.data.writing import LabelledPool
 from aptool.models.build import POOLINGS, build_ranker
 from aptool.models.model import LoadedModel

@@ -160,11 +160,12 @@ def table(tables: tuple[str, ...], output: str, **options: Any) -> None:
     from aptool.data.collection import Collection
     from aptool.data.importing import parse_splits
     from aptool.data.table import PARTS
-    from aptool.data.table_files import is_folder, split_folders
+    from aptool.data.table_files import split_folders
+    from aptool.paths import location
 
     if options["split_ratio"] is not None and len(tables) == 1 and "=" not in tables[0]:
         splits = {"table": tables[0]}
-    elif len(tables) == 1 and is_folder(tables[0]):
+    elif len(tables) == 1 and location(tables[0]).is_dir():
         splits = split_folders(tables[0])
     else:
         splits = parse_splits(tables, ", or --split-ratio 80:10:10 to split one table")

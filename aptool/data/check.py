@@ -6,14 +6,13 @@ from collections.abc import Mapping
 import polars as pl
 
 from aptool.data.collection import Collection
-from aptool.data.frames import comparable
-from aptool.data.importing import PoolCounts, have_two_labels, log_warnings
+from aptool.data.importing import log_warnings
 from aptool.data.parquet import open_parquet
 from aptool.data.pools import Answers, answers_beside, list_units, read_answers, read_pools
 from aptool.data.runs import is_folder, read_run
 from aptool.data.table_files import read_lines
 from aptool.data.trec import is_beir_header, read_qrels, to_dicts
-from aptool.data.writing import MANIFEST
+from aptool.data.writing import MANIFEST, PoolCounts
 from aptool.errors import InputError, counted
 from aptool.files import unpacked_name
 from aptool.paths import PathOrUrl, location
@@ -96,11 +95,8 @@ def _check_pools(
                 )
             seen.add(pool.question_id)
             judged = judgements.get(pool.question_id, {}) if judgements else {}
-            relevant = [judged.get(answer_id, 0) > 0 for answer_id in pool.answer_ids]
-            pool_counts.add(len(pool.answer_ids), sum(relevant), judged=bool(judged))
-            if judged:
-                texts = [comparable(text) for text in pool.texts or ()]
-                pool_counts.contradictory += have_two_labels(texts, relevant)
+            relevant = sum(judged.get(answer_id, 0) > 0 for answer_id in pool.answer_ids)
+            pool_counts.add(len(pool.answer_ids), relevant, judged=bool(judged))
         pool_counts.without_words += sum(not has_words(text) for text in pools.questions.to_pylist())
     return seen, pool_counts
 

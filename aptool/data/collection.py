@@ -1,21 +1,18 @@
 """The public class `Collection`: pools and qrels of several splits in a folder."""
 
-import atexit
-import shutil
-import tempfile
+import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from aptool.arguments import PathLike, check_path, check_text, is_path
 from aptool.data.frames import TABLE, RawTable, Table, read_columns
 from aptool.data.pools import ANSWERS, PoolBatch, Pools, digest_of, list_units, read_answers, read_pools
 from aptool.data.runs import Qrels
-from aptool.data.writing import MANIFEST, POOLS_SUFFIX, QRELS_SUFFIX, fingerprint_of, read_manifest
+from aptool.data.writing import MANIFEST, POOLS_SUFFIX, QRELS_SUFFIX, read_manifest
 from aptool.errors import InputError
 from aptool.paths import Location, location
-
-Rows: TypeAlias = PathLike | Table
 
 _EXPECTED = f"a path, {TABLE}, or a dict of these by split"
 _SPLIT = "the name of a split (str)"
@@ -46,8 +43,8 @@ class Collection:
     @classmethod
     def from_rows(
         cls,
-        rows: "Rows | Mapping[str, Rows]",
-        output: PathLike | None = None,
+        rows: "PathLike | Table | Mapping[str, PathLike | Table]",
+        output: PathLike,
         *,
         columns: Mapping[str, str] | None = None,
         questions: str = "all",
@@ -66,7 +63,7 @@ class Collection:
         Args:
             rows: a table as for `Run`, or a file, a folder or a glob of files (.csv, .tsv, .jsonl, .parquet,
                 .xlsx), for the split ``train``; or a dict of these by split.
-            output: folder of the collection. Default: a temporary folder, deleted when Python exits.
+            output: folder of the collection.
             columns: the names of your columns, such as ``{"question": "query", "answer_id": "docno"}``:
 
                 - ``question``, ``answer``: the texts
@@ -89,26 +86,20 @@ class Collection:
             ...     {"question": "What is a deductible?", "answer": "Your own share.", "label": True},
             ...     {"question": "What is a deductible?", "answer": "On the first.", "label": False},
             ... ]
-            >>> data = aptool.Collection.from_rows({"dev": rows})
+            >>> data = aptool.Collection.from_rows({"dev": rows}, "mine")
             >>> data.qrels("dev").to_dict()
             {'dev-Q0': {'dev-Q0-0': 1, 'dev-Q0-1': 0}}
         """
         # Scoring, training and evaluation open collections without importing any.
-        from aptool.data.importing import check_split
         from aptool.data.table import import_table
 
         by_split = rows if isinstance(rows, Mapping) else {"train": rows}
         if not by_split:
             raise InputError("rows", value=rows, expected=_EXPECTED)
-        if output is None:
-            folder = tempfile.mkdtemp(prefix="aptool-")
-            # Pools of the collection may read its files until the end of the process.
-            atexit.register(shutil.rmtree, folder, ignore_errors=True)
-            output = f"{folder}/rows"
         path = check_path("output", output)
         import_table(
             path,
-            {check_split(split): _source(split, content) for split, content in by_split.items()},
+            {split: _source(split, content) for split, content in by_split.items()},
             {part: check_text(part, name) for part, name in (columns or {}).items()},
             questions=questions,
             unlabelled=unlabelled,
@@ -141,8 +132,7 @@ class Collection:
             >>> data.pools("dev").frame["question_id"].n_unique()
             20
         """
-        path = self.pools_file(split)
-        return Pools.load(path, answers=self.answers)
+        return Pools.load(self.pools_file(split), answers=self.answers)
 
     def qrels(self, split: str) -> Qrels:
         """Read the judgements of a split.
@@ -159,7 +149,8 @@ class Collection:
     @property
     def fingerprint(self) -> str:
         """A hash of the contents of all files."""
-        return fingerprint_of(self.manifest)
+        files = json.dumps(self.manifest["files"], sort_keys=True)
+        return hashlib.sha256(files.encode()).hexdigest()[:16]
 
     def pools_file(self, split: str) -> Location:
         """The pools file of a split."""
@@ -172,18 +163,13 @@ class Collection:
     @property
     def answers(self) -> Location | None:
         """The file of shared answers, if the collection has one."""
-        path = self.path / ANSWERS
-        if not path.is_file():
-            return None
-        if isinstance(path, Path):
-            self.verify(ANSWERS)
-        return path
+        return self._verified(ANSWERS) if (self.path / ANSWERS).is_file() else None
 
     def batches(self, split: str) -> Iterator[PoolBatch]:
         """Read the pools of a split, one row group at a time."""
-        path = self.pools_file(split)
-        answers = read_answers(shared) if (shared := self.answers) is not None else None
-        for unit in list_units([path]):
+        pools, shared = self.pools_file(split), self.answers
+        answers = read_answers(shared) if shared is not None else None
+        for unit in list_units([pools]):
             yield read_pools(unit, answers)
 
     def _file(self, split: str, suffix: str) -> Location:
@@ -191,10 +177,12 @@ class Collection:
             raise InputError(
                 self.path, problem=f"split {split!r}", expected=f"one of {', '.join(self.splits)}"
             )
-        path = self.path / f"{split}{suffix}"
-        if isinstance(path, Path):  # an object would be downloaded, and its pages have checksums
-            self.verify(path.name)
-        return path
+        return self._verified(f"{split}{suffix}")
+
+    def _verified(self, name: str) -> Location:
+        if isinstance(self.path, Path):  # an object would be downloaded, and its pages have checksums
+            self.verify(name)
+        return self.path / name
 
     def verify(self, name: str) -> None:
         """Raise if a file is missing or its hash differs from the manifest."""

@@ -12,9 +12,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from aptool.data.candidates import add_candidates
 from aptool.data.collection import Collection
-from aptool.data.importing import ANSWERS_ADDED, SplitPools
+from aptool.data.importing import ANSWERS_ADDED, SplitPools, fill_pools
 from aptool.data.leaks import labelled_pools
 from aptool.data.near_copies import assign, hash_of
 from aptool.data.pools import read_answers
@@ -133,7 +132,7 @@ def _questions(
     if sources:
         answers = _answers(collection, by_split)
         content = SplitPools(collection.path, sources)
-        drawn = add_candidates(content, pool_size, seed, has_answer_ids=True, shared=answers)
+        drawn = fill_pools(content, pool_size, seed, has_answer_ids=True, shared=answers)
         for source, pool in zip(sources, drawn, strict=True):
             outside = source.relevance.keys() - source.answer_ids  # relevant answers missing from the pool
             relevance = pool.relevance | {answer_id: source.relevance[answer_id] for answer_id in outside}

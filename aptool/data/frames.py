@@ -41,10 +41,12 @@ NAMES = {
     "relevance": ("relevance", "label"),
 }
 # Expressions for faults of a column, each with what was expected.
-LEGAL_IDS = (
-    ("question_id", ~pl.col("question_id").str.contains(QUESTION_ID), EXPECTED_QUESTION_ID),
-    ("answer_id", ~pl.col("answer_id").str.contains(ANSWER_ID), EXPECTED_ANSWER_ID),
+LEGAL_QUESTION_ID = (
+    "question_id",
+    ~pl.col("question_id").str.contains(QUESTION_ID),
+    EXPECTED_QUESTION_ID,
 )
+LEGAL_ANSWER_ID = ("answer_id", ~pl.col("answer_id").str.contains(ANSWER_ID), EXPECTED_ANSWER_ID)
 MOST_NAMES = 20  # of columns in a message
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
@@ -120,28 +122,23 @@ def read_frame(name: str, table: object, columns: tuple[str, ...]) -> pl.DataFra
     if isinstance(table, Mapping):
         rows = list(_nested_rows(name, table, form, has_texts="question" in columns))
         values = dict(zip(columns, zip(*rows, strict=True), strict=True))
-        names = {column: column for column in columns}
-
-        def pair(row: int) -> str:
-            question, answer = (shortened(values[column][row]) for column in ("question_id", "answer_id"))
-            return f"question {question}, answer {answer}"
-
-        raw = RawTable(name, values, pair)
+        pairs = list(zip(values["question_id"], values["answer_id"], strict=True))
+        raw = RawTable(name, values, lambda row: "question {!r}, answer {!r}".format(*pairs[row]))
     else:
         expected = f"{TABLE}, or {form}; {name.capitalize()}.load reads files"
         raw = RawTable(name, read_columns(name, table, expected))
         if not raw.height:
             raise InputError(name, **NO_ROW)
-        names = {}
-        for column in columns:
-            alias = next((alias for alias in NAMES[column] if alias in raw.columns), None)
-            if alias is None:
-                required = f"a column {' or '.join(map(repr, NAMES[column]))}"
-                raise InputError(name, value=list(raw.columns), expected=required)
-            names[column] = alias
+    names = {}
+    for column in columns:
+        alias = next((alias for alias in NAMES[column] if alias in raw.columns), None)
+        if alias is None:
+            required = f"a column {' or '.join(map(repr, NAMES[column]))}"
+            raise InputError(name, value=list(raw.columns), expected=required)
+        names[column] = alias
     frame = convert(raw, names)
     repeated = pl.struct("question_id", "answer_id").is_first_distinct().not_()
-    rules = [*LEGAL_IDS, ("answer_id", repeated, "each answer of a question once")]
+    rules = [LEGAL_QUESTION_ID, LEGAL_ANSWER_ID, ("answer_id", repeated, "each answer of a question once")]
     if "score" in columns:
         rules.insert(0, ("score", ~pl.col("score").is_finite(), "a finite number"))
     if "question" in columns:
@@ -152,11 +149,11 @@ def read_frame(name: str, table: object, columns: tuple[str, ...]) -> pl.DataFra
 
 
 def check(
-    name: str,
+    name: object,
     frame: pl.DataFrame,
     rules: Iterable[tuple[str, pl.Expr, str]],
     position: Callable[[int], str],
-    names: Mapping[str, str],
+    names: Mapping[str, str] | None = None,
 ) -> None:
     """Raise for the first row of a frame that breaks a rule.
 
@@ -171,7 +168,7 @@ def check(
             raise InputError(
                 name,
                 position=position(row),
-                column=names.get(column, column),
+                column=(names or {}).get(column, column),
                 value=values[column],
                 expected=expected.format(**values),
             )
@@ -275,11 +272,11 @@ def id_of(value: object) -> str:
 
 
 def label_of(value: object) -> int:
-    """A label, equal for all sources: 1 for 1, 1.0, "1.0", b"1" and true."""
+    """A label, equal for all sources: 1 for 1, 1.0, "1.0" and true."""
     if isinstance(value, numbers.Integral) and -_INT64 <= int(value) < _INT64:
         return int(value)
-    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-    text = _BOOLEANS.get(text.strip().casefold(), text.strip())
+    text = str(value).strip()
+    text = _BOOLEANS.get(text.casefold(), text)
     number = Decimal(text) if _NUMBER.fullmatch(text) else Decimal("NaN")
     if number != number.to_integral_value() or abs(number) >= _LARGEST_LABEL:
         raise ValueError("a whole number")
@@ -288,8 +285,7 @@ def label_of(value: object) -> int:
 
 def score_of(value: object) -> float:
     """A number, or NaN or infinity; no boolean."""
-    is_boolean = isinstance(value, bool) or type(value).__name__ in ("bool_", "bool")
-    if is_boolean or not isinstance(value, numbers.Real | Decimal):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real | Decimal):
         raise ValueError("a finite number")
     try:
         number = float(value)

@@ -2,29 +2,30 @@
 
 import logging
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import polars as pl
 
 from aptool.data.frames import comparable
-from aptool.data.writing import QRELS_SUFFIX, CollectionWriter, LabelledPool, keeps_question, manifest_beside
-from aptool.errors import AptoolError, InputError, UsageError, counted
+from aptool.data.writing import (
+    QRELS_SUFFIX,
+    CollectionWriter,
+    LabelledPool,
+    PoolCounts,
+    is_split,
+    manifest_beside,
+)
+from aptool.errors import InputError, UsageError, counted
 from aptool.paths import Location, PathOrUrl, location, output_location, with_home
 
 logger = logging.getLogger(__name__)
-
-# A random order of five candidates, of which one is relevant, has an expected MRR of 0.46.
-SMALL_POOL = 5
 
 SAME_ID_EXCLUDED = "candidates_with_the_id_of_their_question_excluded"
 ANSWERS_ADDED = "answers_of_other_questions_added"
 UNLABELLED_DROPPED = "rows_without_a_label_dropped"
 SPELLINGS_JOINED = "other_spellings_of_a_question_joined"  # see `comparable`
-_EMPTY_DROPPED = "empty_candidates_dropped"
-_SPLIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 def parse_splits(arguments: Iterable[str], hint: str = "") -> dict[str, str]:
@@ -32,7 +33,7 @@ def parse_splits(arguments: Iterable[str], hint: str = "") -> dict[str, str]:
     splits: dict[str, str] = {}
     for argument in arguments:
         split, equals, path = argument.partition("=")
-        if not (equals and path and _SPLIT.fullmatch(split)):
+        if not (equals and path and is_split(split)):
             file = path or argument.rstrip("=") or "questions.tsv"
             raise UsageError(f"{argument!r}: expected SPLIT=PATH, such as test={file}{hint}")
         if split in splits:
@@ -53,13 +54,6 @@ def splits_in(folder: Location, names: Mapping[str, Sequence[str]]) -> dict[str,
             expected = f"{' or '.join(choices)}, or in `aptool data import` SPLIT=PATH for other names"
             raise InputError(folder, problem=f"no split {split!r}", expected=expected)
     return splits
-
-
-def check_split(split: object) -> str:
-    """Check that a value is a valid name of a split."""
-    if not isinstance(split, str) or not _SPLIT.fullmatch(split):
-        raise UsageError(f"split {split!r}: expected a name, such as train")
-    return split
 
 
 def collection_name(output: PathOrUrl) -> str:
@@ -92,7 +86,6 @@ def write_collection(
     The manifest's ``details`` get the entry ``read``, with the counts before any policy.
     """
     rows_read: dict[str, dict[str, int]] = {}
-    pool_counts: dict[str, PoolCounts] = {}
     # The manifest is written last, with the final `rows_read`.
     details = {**(details or {}), "questions": questions, "read": rows_read}
     with CollectionWriter(
@@ -101,125 +94,76 @@ def write_collection(
         if answers is not None:
             writer.add_answers(answers)
         for split, content in splits.items():
-            counts: Counter[str] = Counter()
-            pool_counts[split] = PoolCounts()
-            pools = _counted(content, counts, pool_counts[split], questions)
-            try:
-                writer.add_split(split, pools)
-            except InputError:
-                raise
-            except AptoolError as error:  # the writer does not know the source
-                expected = "at least one question" + (f" that is {questions}" if questions != "all" else "")
-                expected += " with a candidate that is not empty" if counts[_EMPTY_DROPPED] else ""
-                problem = counted(counts["questions"], "question")
-                raise InputError(content.path, problem=problem, expected=expected) from error
-            rows_read[split] = {key: counts.pop(key) for key in ("questions", "candidates")}
+            rows_read[split] = writer.add_split(split, content.pools, content.path)
+            counts = content.counts or {}
+            rows_read[split]["candidates"] += counts.get(UNLABELLED_DROPPED, 0) - counts.get(ANSWERS_ADDED, 0)
             for policy, rows in counts.items():
                 if rows:
                     writer.count(policy, split, rows)
-    for split, written in pool_counts.items():
+    for split, written in writer.pool_counts.items():
         log_warnings(split, written)
 
 
-def _counted(
-    content: SplitPools, counts: Counter[str], written: "PoolCounts", questions: str
+def fill_pools(
+    content: SplitPools,
+    pool_size: int | None = None,
+    seed: int = 0,
+    *,
+    has_answer_ids: bool,
+    shared: Iterable[tuple[str, str]] = (),
 ) -> Iterator[LabelledPool]:
-    """Drop pools without a candidate; count the rows read and the pools written."""
+    """Add answers of other questions of the split to each pool, in the order in which the source has them.
+
+    Equal answers are one candidate, which is relevant for each question that has the answer. Pools get all
+    answers, or answers drawn at random up to ``pool_size`` candidates. Without ids of the source, a candidate
+    is numbered by the first occurrence of its answer in the split. ``shared`` are the ids and texts of
+    answers that need not be in a pool.
+    """
+    answers: dict[str, tuple[str, str]] = {}  # comparable text -> first id, first text
+    texts: dict[str, str] = {}  # answer id -> comparable text
+
+    def add(answer_id: str, text: str, position: str) -> str:
+        key = comparable(text)
+        answers.setdefault(key, (answer_id, text))
+        if texts.setdefault(answer_id, key) != key:
+            expected = f"the text that answer {answer_id!r} has in another question"
+            raise InputError(content.path, position=position, column="answer", value=text, expected=expected)
+        return key
+
+    for answer_id, text in shared:
+        add(answer_id, text, f"answer {answer_id!r}")
+    labelled = []
     for pool in content.pools:
-        counts["questions"] += 1
-        counts["candidates"] += len(pool.answer_ids) + pool.empty_dropped
-        counts[_EMPTY_DROPPED] += pool.empty_dropped
-        if pool.texts is not None:
-            counts["empty_answers_kept"] += sum(not text.strip() for text in pool.texts)
-        if not pool.answer_ids:
-            counts["questions_without_candidates_dropped"] += 1
+        labels: dict[str, int] = {}
+        position = f"question {pool.question_id!r}"
+        for answer_id, text in zip(pool.answer_ids, pool.texts or (), strict=True):
+            label = pool.relevance[answer_id]
+            earlier = labels.setdefault(add(answer_id, text, position), label)
+            if label != earlier:
+                expected = f"one label, not {earlier} and {label}"
+                raise InputError(
+                    content.path, position=position, column="answer", value=text, expected=expected
+                )
+        labelled.append((pool, labels))
+    keys, ids_and_texts = list(answers), list(answers.values())
+    numbers = {key: number for number, key in enumerate(keys)}
+    random = np.random.default_rng(seed)
+    for pool, labels in labelled:
+        if not labels:  # a question without an answer, which the import drops and counts
+            yield pool
             continue
-        if keeps_question(questions, pool.answer_ids, pool.relevance):
-            candidates = set(pool.answer_ids)
-            relevant = sum(pool.relevance.get(answer_id, 0) > 0 for answer_id in candidates)
-            written.add(len(candidates), relevant, judged=bool(pool.relevance))
-            if pool.texts is not None:
-                labels = [pool.relevance.get(answer_id, 0) > 0 for answer_id in pool.answer_ids]
-                written.contradictory += have_two_labels(map(comparable, pool.texts), labels)
-        yield pool
-    if content.counts is not None:
-        counts.update(content.counts)
-        counts["candidates"] += content.counts.get(UNLABELLED_DROPPED, 0)
-        counts["candidates"] -= content.counts.get(ANSWERS_ADDED, 0)
-
-
-@dataclass
-class PoolCounts:
-    """Counts over the pools of a split or a run."""
-
-    labelled: bool = True  # whether relevance is known
-    level: int = 1  # least relevance of a relevant candidate
-    is_run: bool = False  # whether a run ranks the pools, so that nothing is trained on them
-    questions: int = 0  # pools
-    candidates: int = 0  # question-candidate pairs
-    relevant: int = 0  # relevant candidates
-    single: int = 0  # pools with a single candidate
-    without_relevant: int = 0  # judged pools without a relevant candidate
-    contradictory: int = 0  # pools with one text as a relevant and as a non-relevant candidate
-    unjudged: int = 0  # pools of questions without a judgement, which no evaluation counts
-    without_words: int = 0  # questions in which no two words are separated, as in Chinese; see `has_words`
-
-    def add(self, candidates: int, relevant: int, *, judged: bool = True) -> None:
-        """Count one pool."""
-        self.questions += 1
-        self.candidates += candidates
-        self.relevant += relevant
-        self.single += candidates == 1
-        self.without_relevant += judged and relevant == 0
-        self.unjudged += not judged
-
-    @property
-    def warnings(self) -> list[str]:
-        """Reasons why scores on these pools mean little, with counts."""
-        if not self.questions:
-            return []
-        lines = []
-        of_questions = f"of {self.questions:,} questions"
-        candidates = counted(self.candidates, "candidate")
-        level = f" at level {self.level}" if self.level > 1 else ""
-        all_relevant = self.labelled and self.relevant == self.candidates
-        if self.single and not all_relevant:
-            lines.append(f"{self.single:,} {of_questions} have a single candidate, so no order can be wrong")
-        if self.labelled and not self.relevant:
-            lines.append(f"none of the {candidates} is relevant{level}")
-        elif all_relevant:
-            training = "" if self.is_run else "training takes negatives from other questions; to evaluate, "
-            lines.append(
-                f"all {candidates} are relevant{level}, so no order can be wrong: {training}draw pools with "
-                "`aptool data folds` or --add-candidates"
-            )
-        elif self.labelled and self.without_relevant:
-            noun = "judged questions" if self.unjudged else "questions"
-            without = f"{self.without_relevant:,} of {self.questions - self.unjudged:,} {noun}"
-            lines.append(f"{without} have no relevant candidate{level}: any model scores 0 there")
-        if self.labelled and self.unjudged:
-            verb = "is" if self.unjudged == 1 else "are"
-            lines.append(f"{counted(self.unjudged, 'question')} {verb} not judged, and not evaluated")
-        if self.contradictory:
-            both = "have one text as a relevant and as a non-relevant candidate"
-            lines.append(f"{self.contradictory:,} {of_questions} {both}, which no model can tell apart")
-        mean = self.candidates / self.questions
-        if mean < SMALL_POOL and not all_relevant:
-            lines.append(f"mean pool size {mean:.1f} candidates: a random order already scores high")
-        if 2 * self.without_words > self.questions:
-            lines.append(
-                f"{self.without_words:,} {of_questions} have no separate words, as in Chinese: "
-                "BM25 needs --words bigrams, and a trained system a pretrained encoder"
-            )
-        return lines
-
-
-def have_two_labels(texts: Iterable[str], relevant: Sequence[bool]) -> bool:
-    """Whether one text is that of a relevant and of a non-relevant candidate."""
-    by_label: tuple[set[str], set[str]] = set(), set()
-    for text, is_relevant in zip(texts, relevant, strict=True):
-        by_label[is_relevant].add(text)
-    return not by_label[0].isdisjoint(by_label[1])
+        chosen = list(range(len(keys)))
+        if pool_size is not None:
+            own = [numbers[key] for key in labels]
+            size = min(pool_size + len(own), len(keys))
+            drawn = random.choice(len(keys), size, replace=False).tolist()
+            others = [number for number in drawn if keys[number] not in labels]
+            chosen = sorted([*own, *others[: max(pool_size - len(own), 0)]])
+        ids = [ids_and_texts[n][0] if has_answer_ids else f"{pool.question_id}-{n}" for n in chosen]
+        relevance = {name: labels.get(keys[n], 0) for name, n in zip(ids, chosen, strict=True)}
+        if content.counts is not None:
+            content.counts[ANSWERS_ADDED] = content.counts.get(ANSWERS_ADDED, 0) + len(ids) - len(labels)
+        yield pool._replace(answer_ids=ids, texts=[ids_and_texts[n][1] for n in chosen], relevance=relevance)
 
 
 def log_warnings(name: str, counts: PoolCounts) -> None:

@@ -13,7 +13,8 @@ from aptool.data.importing import SplitPools, write_collection
 from aptool.data.table_files import read_rows
 from aptool.data.writing import LabelledPool
 from aptool.errors import InputError, UsageError
-from aptool.paths import PathOrUrl, location
+from aptool.files import packed_or_not
+from aptool.paths import PathOrUrl
 
 HOME = "github.com/shuzi/insuranceQA"
 VOCABULARY = "vocabulary"
@@ -36,8 +37,8 @@ def import_insuranceqa(
         raise UsageError(
             "--questions both-labels: training questions of InsuranceQA have no non-relevant candidates"
         )
-    found = {split: _find(folder, name) for split, name in _FILES.items()}
-    if not any(found.values()) and _find(folder, V1_ANSWERS) is None:
+    found = {split: packed_or_not(folder, name) for split, name in _FILES.items()}
+    if not any(found.values()) and packed_or_not(folder, V1_ANSWERS) is None:
         expected = f"the folder V1 (with {_TRAIN}, …) of {HOME}"
         raise InputError(folder, problem="none of the files of InsuranceQA", expected=expected)
     vocabulary = _read_vocabulary(_required(folder, VOCABULARY))
@@ -84,8 +85,6 @@ def _read_answers(path: str, vocabulary: Mapping[str, str]) -> dict[str, str]:
         if label in texts:
             raise InputError(path, position=position, column="label", value=label, expected="each label once")
         texts[label] = _text(path, position, words, vocabulary)
-    if not texts:
-        raise InputError(path, problem="no line", expected="answers")
     return texts
 
 
@@ -96,7 +95,6 @@ def _read_pools(
     width, content = 2, "a question and its relevant answers"
     if split != "train":
         width, content = 3, "relevant answers, a question and its pool"
-    number = 0
     for number, fields in _read_fields(path, width, content):
         position = f"line {number}"
         words, relevant_labels = fields if split == "train" else (fields[1], fields[0])
@@ -106,8 +104,6 @@ def _read_pools(
         if not question:
             raise InputError(path, position=position, column="question", value="", expected="a question")
         yield LabelledPool(f"{split}-{number}", question, pool, None, dict.fromkeys(relevant, 1))
-    if number == 0:
-        raise InputError(path, problem="no line", expected="questions")
 
 
 def _read_fields(path: str, width: int, content: str) -> Iterator[tuple[int, list[str]]]:
@@ -139,14 +135,8 @@ def _labels(path: str, position: str, field: str, column: str, answers: Mapping[
 
 
 def _required(folder: str, name: str) -> str:
-    path = _find(folder, name)
+    path = packed_or_not(folder, name)
     if path is None:
         expected = f"this file, or {name}.gz; it comes with {HOME}"
         raise InputError(f"{folder}/{name}", problem="file not found", expected=expected)
     return path
-
-
-def _find(folder: str, name: str) -> str | None:
-    """The path of a file in the folder, packed or not; None if there is none."""
-    paths = (f"{folder}/{name}", f"{folder}/{name}.gz")
-    return next((path for path in paths if location(path).is_file()), None)

@@ -1,25 +1,45 @@
-"""Parquet files: reading, footers, and vectorized checks of columns.
+"""Parquet files: schemas, reading, footers, and vectorized checks of columns.
 
 Errors name the file and the row group or row.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import IO, Any, NamedTuple, TypeVar
+from functools import cache
+from typing import IO, Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from aptool.data.schemas import Table, arrow_schema
 from aptool.errors import InputError, first_line
 from aptool.files import ReplacedError, open_input, stat
 from aptool.paths import PathOrUrl
 
-T = TypeVar("T")
-
 _READABLE = "a readable Parquet file"
+
+
+@cache
+def arrow_schema(name: str, *, optional: bool = False) -> pa.Schema:
+    """The columns of ``answers``, ``pools``, ``qrels`` or ``scores``, with or without the optional ones."""
+    question_id, answer_id, question, text = (
+        pa.field(column, pa.string(), nullable=False)
+        for column in ("question_id", "answer_id", "question", "text")
+    )
+    if name == "answers":
+        return pa.schema([answer_id, text])
+    if name == "qrels":
+        return pa.schema([question_id, answer_id, pa.field("relevance", pa.int64(), nullable=False)])
+    if name == "scores":
+        ranks = [pa.field("rank", pa.int64(), nullable=False)] if optional else []
+        return pa.schema([question_id, answer_id, *ranks, pa.field("score", pa.float64(), nullable=False)])
+    columns = [answer_id, text.with_nullable(True)]
+    if optional:
+        columns.append(pa.field("text_id", pa.string()))
+    candidate = pa.field("element", pa.struct(columns), nullable=False)
+    candidates = pa.field("candidates", pa.list_(candidate), nullable=False)
+    return pa.schema([question_id, question, candidates])
 
 
 class ParquetReader:
@@ -29,25 +49,27 @@ class ParquetReader:
         """Read the footer; errors name ``path``, or say that its ``version`` was replaced."""
         self._path, self._version = str(path), version
         options: dict[str, Any] = {"pre_buffer": True, "page_checksum_verification": True}
-        self._file = self._checked(None, lambda: pq.ParquetFile(file, **options))
-        self.schema: pa.Schema = self._checked(None, lambda: self._file.schema_arrow)
-        self.metadata: pq.FileMetaData = self._file.metadata
-        columns = range(self.metadata.num_columns)
-        # Raises if a name is not UTF-8.
-        self._columns = self._checked("schema", lambda: [self._file.schema.column(i).path for i in columns])
+        with self._errors(None):
+            self._file = pq.ParquetFile(file, **options)
+            self.schema: pa.Schema = self._file.schema_arrow
+            self.metadata: pq.FileMetaData = self._file.metadata
+        with self._errors("schema"):  # of names that are not UTF-8
+            columns = range(self.metadata.num_columns)
+            self._columns = [self._file.schema.column(number).path for number in columns]
 
     def read(self, columns: list[str]) -> pa.Table:
         """Read columns."""
-        return self._checked("file", lambda: self._file.read(columns))
-
-    def read_row_group(self, group: int, columns: list[str]) -> pa.Table:
-        """Read columns of a row group."""
-        return self.read_row_groups([group], columns, self.rows_of(group) or 1)
+        with self._errors("file"):
+            return self._file.read(columns)
 
     def read_row_groups(
-        self, groups: Sequence[int], columns: list[str], batch: int, rows: tuple[int, int] | None = None
+        self,
+        groups: Sequence[int],
+        columns: list[str],
+        batch: int | None = None,
+        rows: tuple[int, int] | None = None,
     ) -> pa.Table:
-        """Read columns of row groups, in chunks of ``batch`` rows.
+        """Read columns of row groups, in chunks of ``batch`` rows (default: of all rows).
 
         A chunk holds at most 2 GiB of a nested column of texts. ``rows`` are begin and end (exclusive) within
         a single row group; the rows before them are decoded and dropped.
@@ -55,7 +77,8 @@ class ParquetReader:
         begin, end = rows if rows is not None else (0, sum(map(self.rows_of, groups)))
         position = f"row group {groups[0]}" if len(groups) == 1 else f"row groups {groups[0]} to {groups[-1]}"
         try:
-            batches = self._checked(position, lambda: self._batches(groups, columns, batch, begin, end))
+            with self._errors(position):
+                batches = self._batches(groups, columns, batch or max(1, end), begin, end)
             found = sum(each.num_rows for each in batches)
             if found != end - begin:  # Arrow does not compare
                 problem = f"{found} rows, but {end - begin} in the footer"
@@ -95,15 +118,10 @@ class ParquetReader:
         groups = range(self.metadata.num_row_groups)
         return [self.metadata.row_group(group).column(column).num_values for group in groups]
 
-    def rows(self, columns: list[str]) -> Iterator[dict[str, Any]]:
-        """Iterate over the rows as dictionaries, with one row group in memory."""
-        for group in range(self.metadata.num_row_groups):
-            table = self.read_row_group(group, columns)
-            yield from self._checked(f"row group {group}", table.to_pylist)
-
-    def _checked(self, position: str | None, read: Callable[[], T]) -> T:
+    @contextmanager
+    def _errors(self, position: str | None) -> Iterator[None]:
         try:
-            return read()
+            yield
         except InputError:
             raise
         except Exception as error:  # Arrow raises various types on damaged bytes
@@ -126,7 +144,7 @@ def parquet_writer(path: PathOrUrl | IO[bytes], schema: pa.Schema) -> pq.Parquet
     return pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True)
 
 
-def check_columns(path: PathOrUrl, schema: pa.Schema, name: Table) -> None:
+def check_columns(path: PathOrUrl, schema: pa.Schema, name: str) -> None:
     """Raise if a column of the JSON Schema ``name`` is missing, is there twice, or has another type."""
     for field in arrow_schema(name):
         check_once(path, schema.names, field.name)
@@ -174,100 +192,49 @@ def is_type(kind: pa.DataType, expected: pa.DataType, *, is_id: bool = False) ->
     return bool(kind == expected)
 
 
-def strings(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Convert strings of any type to one array with 64-bit offsets."""
-    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    arrays = [chunk.cast(pa.large_string()) for chunk in chunks]
-    return arrays[0] if len(arrays) == 1 else pa.concat_arrays([pa.nulls(0, pa.large_string()), *arrays])
-
-
 def to_numpy(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
     """Convert numbers or booleans without nulls. ``pyarrow.Array.to_numpy`` would import pandas."""
-    import polars as pl
-
     return pl.Series(array).to_numpy()
 
 
 def to_arrow(values: np.ndarray) -> pa.Array:
     """Convert numbers or booleans. ``pyarrow.array`` would import pandas."""
-    import polars as pl
-
     return pl.Series(values).to_arrow()
 
 
-def _place(row: int) -> str:
-    return f"row {row}"
+def text_column(
+    path: PathOrUrl,
+    name: str,
+    column: pa.ChunkedArray,
+    place: Callable[[int], str] = "row {}".format,
+    *,
+    nullable: bool = False,
+) -> pa.Array:
+    """The texts of a column; raise for null and for a value that is not UTF-8, which Parquet allows.
 
-
-class Column(NamedTuple):
-    """A column of strings, and its location for errors."""
-
-    path: PathOrUrl
-    name: str
-    values: pa.Array | pa.ChunkedArray
-    place: Callable[[int], str] = _place  # the position of a row in errors
-    rows: np.ndarray | None = None  # (values,) the row of each value; None is its index
-
-    def check(self) -> None:
-        """Raise if a value is null or not UTF-8."""
-        self.check_nulls()
-        self.check_text()
-
-    def check_nulls(self) -> None:
-        """Raise if a value is null."""
-        if self.values.null_count:
-            raise self.error(to_numpy(self.values.is_null()), "a value")
-
-    def check_text(self) -> None:
-        """Raise if a value is not UTF-8, which Parquet does not guarantee."""
+    ``place`` is the position of a value in errors.
+    """
+    column = column.cast(pa.large_string())
+    values = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    is_bad, expected = pl.Series(values.is_null()), "a value"
+    if nullable or not values.null_count:
         try:
-            self.values.validate(full=True)
-        except pa.ArrowInvalid as error:
-            binary = self.values.cast(pa.large_binary())
-            is_bad = np.array([not _is_utf8(value.as_py() or b"") for value in binary])
-            if not is_bad.any():
-                raise
-            raise self._replace(values=binary).error(is_bad, "text in UTF-8") from error
-
-    def check_ids(self, pattern: str, expected: str) -> None:
-        """Raise if an id does not match a pattern of ``data.ids``."""
-        is_legal = to_numpy(pc.match_substring_regex(self.values, pattern))
-        if not is_legal.all():
-            raise self.error(~is_legal, expected)
-
-    def check_distinct(self, expected: str, *, in_row: bool = False) -> None:
-        """Raise if a value is repeated, or with ``in_row`` repeated in its row."""
-        keys = to_numpy(self.values.dictionary_encode().indices).astype(np.int64)
-        if in_row and self.rows is not None:
-            keys += self.rows * (int(keys.max(initial=0)) + 1)
-        order = np.argsort(keys, kind="stable")
-        is_repeated = np.zeros(len(keys), dtype=bool)
-        is_repeated[order[1:]] = keys[order][1:] == keys[order][:-1]
-        if not is_repeated.any():
-            return
-        if not in_row:
-            first = int(np.argmax(keys == keys[np.argmax(is_repeated)]))
-            expected = f"{expected}, but it is also in {self._position(first)}"
-        raise self.error(is_repeated, expected)
-
-    def error(self, is_bad: np.ndarray, expected: str) -> InputError:
-        """The error for the first bad value."""
-        index = int(np.argmax(is_bad))
-        return InputError(
-            self.path,
-            position=self._position(index),
-            column=self.name,
-            value=self.values[index].as_py(),
-            expected=expected,
-        )
-
-    def _position(self, index: int) -> str:
-        return self.place(index if self.rows is None else int(self.rows[index]))
+            values.validate(full=True)
+            return values
+        except pa.ArrowInvalid:
+            values, expected = values.cast(pa.large_binary()), "text in UTF-8"
+            data = (value or b"" for value in values.to_pylist())
+            is_bad = pl.Series([each.decode("utf-8", "ignore").encode() != each for each in data])
+    row = int(np.argmax(is_bad))
+    raise InputError(path, position=place(row), column=name, value=values[row].as_py(), expected=expected)
 
 
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
+def check_distinct(
+    path: PathOrUrl, column: pl.Series, expected: str, place: Callable[[int], str] = "row {}".format
+) -> None:
+    """Raise if a value of a column is repeated."""
+    is_repeated = ~column.is_first_distinct()
+    if is_repeated.any():
+        row = int(np.argmax(is_repeated))
+        expected = f"{expected}, but it is also in {place(int(np.argmax(column == column[row])))}"
+        raise InputError(path, position=place(row), column=column.name, value=column[row], expected=expected)

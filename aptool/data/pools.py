@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 from html import escape
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -21,20 +21,19 @@ import pyarrow.compute as pc
 from typing_extensions import override
 
 from aptool.arguments import PathLike, check_path, check_paths, is_path
-from aptool.data import ids
-from aptool.data.frames import Table, is_table, read_frame
+from aptool.data.frames import LEGAL_ANSWER_ID, LEGAL_QUESTION_ID, Table, check, is_table, read_frame
 from aptool.data.parquet import (
-    Column,
     ParquetReader,
+    arrow_schema,
     check_columns,
+    check_distinct,
     is_type,
     open_parquet,
     parquet_writer,
-    strings,
+    text_column,
     to_arrow,
     to_numpy,
 )
-from aptool.data.schemas import arrow_schema, load_schema
 from aptool.errors import InputError, UsageError, counted
 from aptool.files import expand, open_input, sha256_of, stat, version_of
 from aptool.outputs import check_apart, check_output, output_file
@@ -201,13 +200,11 @@ def read_answers(path: PathOrUrl, version: str | None = None) -> Answers:
     with open_parquet(path, version) as reader:
         check_columns(path, reader.schema, "answers")
         table = reader.read(["answer_id", "text"])
-    answer_ids = Column(path, "answer_id", strings(table["answer_id"]))
-    texts = Column(path, "text", strings(table["text"]))
-    answer_ids.check()
-    texts.check()
-    answer_ids.check_ids(ids.ANSWER_ID, ids.EXPECTED_ANSWER_ID)
-    answer_ids.check_distinct("each id once")
-    return Answers(str(path), answer_ids.values, texts.values)
+    answers = Answers(str(path), *(text_column(path, name, table[name]) for name in ("answer_id", "text")))
+    answer_ids = pl.Series("answer_id", answers.answer_ids)
+    check(path, answer_ids.to_frame(), [LEGAL_ANSWER_ID], "row {}".format)
+    check_distinct(path, answer_ids, "each id once")
+    return answers
 
 
 def read_pools(unit: Unit, answers: Answers | None = None) -> PoolBatch:
@@ -224,36 +221,33 @@ def read_pools(unit: Unit, answers: Answers | None = None) -> PoolBatch:
         columns = ["question_id", "question", "candidates"]
         table = reader.read_row_groups(unit.row_groups, columns, batch, unit.rows)
     place = _places(unit, sizes_of_groups)
-    question_ids = Column(path, "question_id", strings(table["question_id"]), place)
-    questions = Column(path, "question", strings(table["question"]), place)
-    candidates = Column(path, "candidates", table["candidates"], place)
-    question_ids.check()
-    questions.check()
-    question_ids.check_ids(ids.QUESTION_ID, ids.EXPECTED_QUESTION_ID)
-    question_ids.check_distinct("each question once")
-    candidates.check_nulls()
-    sizes = to_numpy(pc.list_value_length(candidates.values))
-    is_short = sizes < load_schema("pools")["properties"]["candidates"]["minItems"]
-    if is_short.any():
-        raise candidates.error(is_short, "a pool of at least one candidate")
-    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    question_ids, questions = (
+        text_column(path, name, table[name], place) for name in ("question_id", "question")
+    )
+    names = pl.Series("question_id", question_ids)
+    check(path, names.to_frame(), [LEGAL_QUESTION_ID], place)
+    check_distinct(path, names, "each question once", place)
+    candidates = table["candidates"]
+    sizes = to_numpy(pc.fill_null(pc.list_value_length(candidates), 0))
+    if not sizes.all():
+        row = int(np.argmin(sizes))
+        value, expected = candidates[row].as_py(), "a pool of at least one candidate"
+        raise InputError(path, position=place(row), column="candidates", value=value, expected=expected)
     pools = np.repeat(np.arange(len(sizes)), sizes)
-    flat = [chunk.flatten() for chunk in candidates.values.chunks]
-    answer_ids = Column(path, "candidates.answer_id", _field(flat, "answer_id"), place, pools)
-    texts = Column(path, "candidates.text", _field(flat, "text"), place, pools)
-    answer_ids.check()
-    texts.check_text()
-    text_ids = _text_ids(path, flat)
-    if text_ids is not None:
-        Column(path, "candidates.text_id", text_ids, place, pools).check_text()
-    answer_ids.check_ids(ids.ANSWER_ID, ids.EXPECTED_ANSWER_ID)
-    answer_ids.check_distinct("each answer once in a pool", in_row=True)
-    if answers is None and texts.values.null_count and (beside := answers_beside(path)) is not None:
+    pairs = _read_pairs(
+        path, [chunk.flatten() for chunk in candidates.chunks], lambda pair: place(pools[pair])
+    )
+    repeated = pl.struct("pool", "answer_id").is_first_distinct().not_()
+    rules = [LEGAL_ANSWER_ID, ("answer_id", repeated, "each answer once in a pool")]
+    frame = pl.DataFrame({"pool": pools, "answer_id": pl.Series(pairs.answer_ids)})
+    check(path, frame, rules, pairs.place, {"answer_id": "candidates.answer_id"})
+    if answers is None and pairs.texts.null_count and (beside := answers_beside(path)) is not None:
         answers = _cached_answers(str(beside), stat(beside).version)
-    distinct, shared_rows, pair_answer = _resolve_texts(answer_ids, texts, text_ids, answers)
+    distinct, shared_rows, pair_answer = _resolve_texts(path, pairs, answers)
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     return PoolBatch(
-        *(question_ids.values, questions.values, offsets),
-        *(answer_ids.values, distinct, pair_answer, answers, shared_rows),
+        *(question_ids, questions, offsets),
+        *(pairs.answer_ids, distinct, pair_answer, answers, shared_rows),
     )
 
 
@@ -269,8 +263,30 @@ def _places(unit: Unit, sizes: list[int]) -> Callable[[int], str]:
     return place
 
 
-def _field(candidates: list[pa.StructArray], name: str) -> pa.Array:
-    return strings(pa.chunked_array([chunk.field(name) for chunk in candidates]))
+class _Pairs(NamedTuple):
+    """The candidates of a unit, one after the other."""
+
+    answer_ids: pa.Array
+    texts: pa.Array  # null for a shared text
+    text_ids: pa.Array | None  # the optional column ``text_id``
+    place: Callable[[int], str]  # the position of a pair
+
+
+def _read_pairs(path: PathOrUrl, candidates: list[pa.StructArray], place: Callable[[int], str]) -> _Pairs:
+    """Validate the columns of candidates."""
+
+    def field(name: str, *, nullable: bool = True) -> pa.Array:
+        column = pa.chunked_array([chunk.field(name) for chunk in candidates])
+        return text_column(path, f"candidates.{name}", column, place, nullable=nullable)
+
+    kind, text_ids = candidates[0].type, None
+    index = kind.get_field_index("text_id")
+    if index >= 0 and any(chunk.field(index).null_count < len(chunk) for chunk in candidates):
+        if not is_type(kind.field(index).type, pa.string(), is_id=True):
+            value = str(kind.field(index).type)
+            raise InputError(path, column="candidates.text_id", value=value, expected="type string")
+        text_ids = field("text_id")
+    return _Pairs(field("answer_id", nullable=False), field("text"), text_ids, place)
 
 
 def answers_beside(pools: PathOrUrl) -> Location | None:
@@ -285,47 +301,32 @@ def _cached_answers(path: str, version: str) -> Answers:
     return read_answers(path, version)
 
 
-class PoolsWriter:
-    """Context manager that writes pools one by one, not atomically, and buffers one row group."""
-
-    def __init__(self, path: PathOrUrl, *, optional: bool = False) -> None:
-        """Open a file to write, with the optional columns of pools if ``optional``."""
-        self.schema = arrow_schema("pools", optional=optional)
-        self._writer = parquet_writer(path, self.schema)
-        self._rows: list[Any] = []
-        self._bytes = self._candidates = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if exception[0] is None:
-            self._flush()
-        self._writer.close()
-
-    def write(self, pool: PoolRecord) -> None:
-        """Add one pool."""
+def pool_tables(pools: Iterable[PoolRecord]) -> Iterator[pa.Table]:
+    """Convert pools to tables, each for one row group."""
+    schema = arrow_schema("pools")
+    rows: list[dict[str, Any]] = []
+    size = number = 0
+    for pool in pools:
         texts = pool.texts if pool.texts is not None else [None] * len(pool.answer_ids)
         candidates = [
             {"answer_id": answer_id, "text": text}
             for answer_id, text in zip(pool.answer_ids, texts, strict=True)
         ]
-        self._rows.append(
-            {"question_id": pool.question_id, "question": pool.question, "candidates": candidates}
-        )
-        self._bytes += sum(len(text or "") + 16 for text in texts)
-        self._candidates += len(candidates)
-        if self._bytes >= ROW_GROUP_BYTES or self._candidates >= ROW_GROUP_CANDIDATES:
-            self._flush()
+        rows.append({"question_id": pool.question_id, "question": pool.question, "candidates": candidates})
+        size += sum(len(text or "") + 16 for text in texts)
+        number += len(candidates)
+        if size >= ROW_GROUP_BYTES or number >= ROW_GROUP_CANDIDATES:
+            yield pa.Table.from_pylist(rows, schema=schema)
+            rows, size, number = [], 0, 0
+    if rows:
+        yield pa.Table.from_pylist(rows, schema=schema)
 
-    def _flush(self) -> None:
-        if self._rows:
-            self._writer.write_table(self._row_group())
-        self._rows = []
-        self._bytes = self._candidates = 0
 
-    def _row_group(self) -> pa.Table:
-        return pa.Table.from_pylist(self._rows, schema=self.schema)
+def write_pools(path: PathOrUrl, pools: Iterable[PoolRecord]) -> None:
+    """Write a pools file, not atomically, with one row group in memory."""
+    with parquet_writer(path, arrow_schema("pools")) as writer:
+        for table in pool_tables(pools):
+            writer.write_table(table)
 
 
 def write_answers(path: PathOrUrl, answers: Iterable[tuple[str, str]]) -> None:
@@ -338,43 +339,38 @@ def write_answers(path: PathOrUrl, answers: Iterable[tuple[str, str]]) -> None:
             writer.write_table(pa.table(columns, schema=schema))
 
 
-def _text_ids(path: PathOrUrl, candidates: list[pa.StructArray]) -> pa.Array | None:
-    """The optional column ``text_id``; None if it is missing or all null."""
-    index = candidates[0].type.get_field_index("text_id")
-    if index < 0 or all(chunk.field(index).null_count == len(chunk) for chunk in candidates):
-        return None
-    kind = candidates[0].type.field(index).type
-    if not is_type(kind, pa.string(), is_id=True):
-        raise InputError(path, column="candidates.text_id", value=str(kind), expected="type string")
-    return _field(candidates, "text_id")
-
-
 def _resolve_texts(
-    answer_ids: Column, texts: Column, text_ids: pa.Array | None, answers: Answers | None
+    path: PathOrUrl, pairs: _Pairs, answers: Answers | None
 ) -> tuple[pa.Array, np.ndarray, np.ndarray]:
     """The distinct texts, their rows in the shared answers, and the index of each candidate's text.
 
     Texts are in the order of their first candidate; if all are shared, in the order of the answers file.
     """
-    references = answer_ids.values if text_ids is None else pc.coalesce(text_ids, answer_ids.values)
-    is_shared = to_numpy(texts.values.is_null())
+    references = pairs.answer_ids if pairs.text_ids is None else pc.coalesce(pairs.text_ids, pairs.answer_ids)
+    is_shared = to_numpy(pairs.texts.is_null())
     pair_answer = np.zeros(len(is_shared), dtype=np.int64)
-    unshared = texts.values.filter(to_arrow(~is_shared)).dictionary_encode()
+    unshared = pairs.texts.filter(to_arrow(~is_shared)).dictionary_encode()
     pair_answer[~is_shared] = to_numpy(unshared.indices)
     no_rows = np.full(len(unshared.dictionary), UNSHARED, dtype=np.int64)
     if not is_shared.any():
         return unshared.dictionary, no_rows, pair_answer
     if answers is None:
-        answer = references[int(np.argmax(is_shared))].as_py()
-        raise texts.error(is_shared, f"a text, or an answers file with {answer!r}")
+        pair = int(np.argmax(is_shared))
+        expected = f"a text, or an answers file with {references[pair].as_py()!r}"
+        raise InputError(
+            path, position=pairs.place(pair), column="candidates.text", value=None, expected=expected
+        )
     rows = pc.index_in(references.filter(to_arrow(is_shared)), value_set=answers.answer_ids)
     if rows.null_count:
-        is_missing = np.zeros(len(is_shared), dtype=bool)
-        is_missing[is_shared] = to_numpy(rows.is_null())
-        has_text_id = text_ids is not None and text_ids[int(np.argmax(is_missing))].is_valid
-        name = "candidates.text_id" if has_text_id else "candidates.answer_id"
-        expected = f"an answer of {location(answers.path).name}"
-        raise answer_ids._replace(name=name, values=references).error(is_missing, expected)
+        pair = int(np.flatnonzero(is_shared)[to_numpy(rows.is_null())][0])
+        has_text_id = pairs.text_ids is not None and pairs.text_ids[pair].is_valid
+        raise InputError(
+            path,
+            position=pairs.place(pair),
+            column="candidates.text_id" if has_text_id else "candidates.answer_id",
+            value=references[pair].as_py(),
+            expected=f"an answer of {location(answers.path).name}",
+        )
     distinct_rows, codes = np.unique(to_numpy(rows), return_inverse=True)
     pair_answer[is_shared] = codes + len(unshared.dictionary)
     distinct = pa.concat_arrays([unshared.dictionary, answers.texts.take(to_arrow(distinct_rows))])
@@ -395,16 +391,14 @@ def answers_of_all(pools: Sequence[PathOrUrl]) -> Location | None:
 
 
 def digest_of(file: Location) -> str:
-    """SHA-256 of a file, cached for a local file by its size and time."""
-    if not isinstance(file, Path):
-        return sha256_of(file)
-    status = file.stat()
-    return _cached_sha256(str(file.absolute()), status.st_size, status.st_mtime_ns)
+    """SHA-256 of a file, cached by its version."""
+    path = file.absolute() if isinstance(file, Path) else file
+    return _cached_sha256(path, stat(path).version)
 
 
 @lru_cache(maxsize=256)
-def _cached_sha256(path: str, size: int, changed: int) -> str:
-    return sha256_of(Path(path))
+def _cached_sha256(file: Location, version: str) -> str:
+    return sha256_of(file)
 
 
 class PoolFiles(NamedTuple):
@@ -522,16 +516,9 @@ class Pools(Tabular):
         if self._files is not None:
             check_apart(file, self._files.paths)
         check_output(file, overwrite=overwrite)
-        frame = self.frame
-        with output_file(file) as temporary, PoolsWriter(temporary) as writer:
-            for (question_id, question), rows in frame.group_by(
-                "question_id", "question", maintain_order=True
-            ):
-                writer.write(
-                    PoolRecord(
-                        str(question_id), str(question), rows["answer_id"].to_list(), rows["answer"].to_list()
-                    )
-                )
+        pools = self.frame.group_by("question_id", "question", maintain_order=True).agg("answer_id", "answer")
+        with output_file(file) as temporary:
+            write_pools(temporary, map(PoolRecord._make, pools.iter_rows()))
 
     @contextmanager
     def on_disk(self) -> Iterator[PoolFiles]:

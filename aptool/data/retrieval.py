@@ -19,7 +19,7 @@ from aptool.data.table_files import read_json_lines, read_rows, table_files
 from aptool.data.trec import QRELS_SCHEMA, rank_candidates, read_qrels
 from aptool.data.writing import LabelledPool, check_collection_output
 from aptool.errors import AptoolError, InputError, UsageError, first_line
-from aptool.files import unpacked_name
+from aptool.files import packed_or_not, unpacked_name
 from aptool.paths import Location, PathOrUrl, location
 from aptool.version import require
 
@@ -79,7 +79,7 @@ def read_beir(folder: PathOrUrl, runs: Mapping[str, str]) -> RetrievalCollection
     It has ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/SPLIT.tsv``.
     """
     root = location(folder)
-    corpus, queries = (str(_beir_file(root, name)) for name in ("corpus.jsonl", "queries.jsonl"))
+    corpus, queries = (_beir_file(root, name) for name in ("corpus.jsonl", "queries.jsonl"))
     qrels = {split: str(root / "qrels" / f"{split}.tsv") for split in runs}
     return read_files(corpus, queries, qrels, runs)._replace(exclude_same_id=True)
 
@@ -251,11 +251,11 @@ def _check(topics: Topics) -> None:
         raise InputError(topics.run_path, problem=problem, expected="a run over these queries")
 
 
-def _beir_file(root: Location, name: str) -> Location:
-    for candidate in (root / name, root / f"{name}.gz"):
-        if candidate.is_file():
-            return candidate
-    raise InputError(root / name, problem="file not found", expected="a folder in the layout of BEIR")
+def _beir_file(root: Location, name: str) -> str:
+    path = packed_or_not(root, name)
+    if path is None:
+        raise InputError(root / name, problem="file not found", expected="a folder in the layout of BEIR")
+    return path
 
 
 def _read_queries(path: str) -> dict[str, str]:

@@ -180,8 +180,7 @@ def part_bytes(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> bytes:
 
 
 def _table_bytes(frame: pl.DataFrame, tag: str) -> bytes:
-    from aptool.data.parquet import parquet_writer
-    from aptool.data.schemas import arrow_schema
+    from aptool.data.parquet import arrow_schema, parquet_writer
 
     schema = arrow_schema("scores", optional=True).with_metadata({_TAG: tag.encode()})
     # The numbers that are printed: the nearest float64 of 0.1 in float32 is not 0.1.
@@ -214,7 +213,7 @@ def _join_tables(parts: Sequence[Location], file: Path) -> None:
         for part in parts:
             with open_parquet(part) as reader:
                 for group in range(reader.metadata.num_row_groups):
-                    writer.write_table(reader.read_row_group(group, schema.names))
+                    writer.write_table(reader.read_row_groups([group], schema.names))
 
 
 _RUN_COLUMNS = ("question_id", "answer_id", "score")

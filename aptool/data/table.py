@@ -5,24 +5,33 @@ Without ids, a question is identified by its text, and a candidate by its text w
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import polars as pl
 
-from aptool.data import candidates
-from aptool.data.frames import LEGAL_IDS, NO_ROW, RawTable, check, comparable, convert
+from aptool.arguments import check_choice
+from aptool.data.frames import (
+    LEGAL_ANSWER_ID,
+    LEGAL_QUESTION_ID,
+    NO_ROW,
+    RawTable,
+    check,
+    comparable,
+    convert,
+)
 from aptool.data.importing import (
     SPELLINGS_JOINED,
     UNLABELLED_DROPPED,
     SplitPools,
     collection_name,
+    fill_pools,
     write_collection,
 )
 from aptool.data.near_copies import divide
 from aptool.data.table_files import check_text_format, read_table, table_files
-from aptool.data.writing import LabelledPool, read_manifest
+from aptool.data.writing import LabelledPool
 from aptool.errors import InputError, UsageError
-from aptool.paths import PathOrUrl, location
+from aptool.paths import PathOrUrl
 
 logger = logging.getLogger(__name__)
 
@@ -58,10 +67,8 @@ def import_table(
     shares = _shares(split_ratio)
     if shares and len(splits) != 1:
         raise UsageError(f"--split-ratio: expected one table, not {', '.join(splits)}")
-    if add_candidates not in (None, "all"):
-        raise UsageError(f"--add-candidates {add_candidates!r}: expected all")
-    if unlabelled not in ("refuse", "drop"):
-        raise UsageError(f"--unlabelled {unlabelled!r}: expected refuse or drop")
+    check_choice("unlabelled", unlabelled, ("refuse", "drop"))
+    check_choice("add_candidates", add_candidates or "all", ("all",))
     files = [source for source in splits.values() if isinstance(source, str)]
     if shares:
         splits = {"table": next(iter(splits.values()))}  # in ids of questions, which no split names
@@ -80,12 +87,9 @@ def import_table(
     if shares:
         sources = divide(sources["table"], shares)
     if add_candidates:
-        sources = {
-            split: content._replace(
-                pools=candidates.add_candidates(content, has_answer_ids="answer_id" in names)
-            )
-            for split, content in sources.items()
-        }
+        for split, content in sources.items():
+            filled = fill_pools(content, has_answer_ids="answer_id" in names)
+            sources[split] = content._replace(pools=filled)
     layout = {**names, "separator": separator, "encoding": encoding}
     options = {"add_candidates": add_candidates, "split_ratio": split_ratio}
     details: dict[str, object] = {
@@ -102,24 +106,24 @@ def import_table(
         details=details,
         overwrite=overwrite,
     )
-    for split, written in read_manifest(location(out))["splits"].items():
-        if not add_candidates and written["candidates"] < 2 * written["questions"]:
-            message = "--add-candidates all makes the answers of other questions candidates as well"
-            logger.warning(f"{split}: {message}")
     if "question_id" not in names:
         logger.info("questions with the same text are one question (see --question-id)")
 
 
 def pairs_of(
-    table: RawTable, names: Mapping[str, str], nullable: Iterable[str] = (), *, with_file: bool = False
+    tables: Sequence[RawTable], names: Mapping[str, str], nullable: Iterable[str] = ()
 ) -> pl.DataFrame:
-    """The pairs of a table, in the columns of `pools_of`; ``with_file`` names the file in positions.
+    """The pairs of tables, in the columns of `pools_of`; positions in several tables begin with the file.
 
     ``names`` and ``nullable`` are those of `convert`.
     """
-    file = f"{table.name.rsplit('/', 1)[-1]}, " if with_file else ""
-    positions = [file + table.position(row) for row in range(table.height)]
-    return convert(table, names, nullable).with_columns(position=pl.Series(positions, dtype=pl.String))
+    frames = []
+    for table in tables:
+        file = f"{table.name.rsplit('/', 1)[-1]}, " if len(tables) > 1 else ""
+        positions = [file + table.position(row) for row in range(table.height)]
+        pairs = convert(table, names, nullable)
+        frames.append(pairs.with_columns(position=pl.Series(positions, dtype=pl.String)))
+    return pl.concat(frames)
 
 
 def pools_of(
@@ -151,13 +155,13 @@ def pools_of(
     candidates = pairs.filter(pl.col("answer").is_not_null() & ~pl.col("is_dropped"))
     if not graded:
         rule = ("relevance", ~pl.col("relevance").is_in([0, 1]), "0 or 1")
-        check(str(path), candidates, [rule], candidates["position"].__getitem__, names or {})
-    _check(str(path), pairs, candidates, names or {})
-    of_question = ["answer_id", "answer", "relevance"]
+        check(path, candidates, [rule], candidates["position"].__getitem__, names)
+    _check_questions(path, pairs, names)
+    _check_candidates(path, candidates, names)
     questions = pairs.group_by("question_id", maintain_order=True).agg(
         pl.col("question").first(), pl.col("is_dropped").sum()
     )
-    pools = candidates.group_by("question_id").agg(of_question)
+    pools = candidates.group_by("question_id").agg("answer_id", "answer", "relevance")
     for name, question, dropped, ids, texts, labels in questions.join(
         pools, on="question_id", how="left", maintain_order="left"
     ).iter_rows():
@@ -165,32 +169,28 @@ def pools_of(
         yield LabelledPool(name, question, ids or [], texts or [], labelled, dropped)
 
 
-def _check(path: str, pairs: pl.DataFrame, candidates: pl.DataFrame, names: Mapping[str, str]) -> None:
-    of_question, of_answer = LEGAL_IDS
-    first = pl.col("question", "position").first().over("question_id").name.prefix("first_")
+def _check_questions(path: PathOrUrl, pairs: pl.DataFrame, names: Mapping[str, str] | None) -> None:
+    first = pl.col("question", "position").first().over("question_id")
+    pairs = pairs.with_columns(first.name.prefix("first_"))
+    earlier = "the text that question {question_id!r} has in {first_position}"
     rules = [
-        of_question,
+        LEGAL_QUESTION_ID,
         ("question", _is_blank("question"), "a text"),
-        (
-            "question",
-            pl.col("question") != pl.col("first_question"),
-            "the text that question {question_id!r} has in {first_position}",
-        ),
+        ("question", pl.col("question") != pl.col("first_question"), earlier),
     ]
-    pairs = pairs.with_columns(first)
     check(path, pairs, rules, pairs["position"].__getitem__, names)
+
+
+def _check_candidates(path: PathOrUrl, candidates: pl.DataFrame, names: Mapping[str, str] | None) -> None:
     first = pl.col("answer", "relevance", "position").first().over("question_id", "answer_id")
+    candidates = candidates.with_columns(first.name.prefix("first_"))
+    other_label = pl.col("relevance") != pl.col("first_relevance")
     earlier = "that candidate {answer_id!r} of this question has in {first_position}"
     rules = [
-        of_answer,
+        LEGAL_ANSWER_ID,
         ("answer", pl.col("answer") != pl.col("first_answer"), f"the text {earlier}"),
-        (
-            "relevance",
-            pl.col("relevance") != pl.col("first_relevance"),
-            f"the label {{first_relevance}} {earlier}",
-        ),
+        ("relevance", other_label, f"the label {{first_relevance}} {earlier}"),
     ]
-    candidates = candidates.with_columns(first.name.prefix("first_"))
     check(path, candidates, rules, candidates["position"].__getitem__, names)
 
 
@@ -225,14 +225,12 @@ def _pools(
     if may_lack_labels and names["label"] == "label" and not any("label" in t.columns for t in tables):
         logger.info(f"{split}: no column 'label': each answer is relevant for its question")
         del columns["relevance"]
-    frames = []
+    if not tables:
+        raise InputError(path, **NO_ROW)
     for table in tables:
         for column, name in columns.items():
             table.column(name, _hint(column, name))
-        frames.append(pairs_of(table, columns, ("answer", "relevance"), with_file=len(tables) > 1))
-    if not frames:
-        raise InputError(path, **NO_ROW)
-    pairs = pl.concat(frames).with_columns(pl.col("answer").fill_null(""))
+    pairs = pairs_of(tables, columns, ("answer", "relevance")).with_columns(pl.col("answer").fill_null(""))
     if "relevance" in columns:
         pairs = _labelled(path, pairs, columns["relevance"], counts, drop=drop_unlabelled)
     else:

@@ -15,14 +15,15 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 import polars as pl
+import pyarrow as pa
 
 from aptool.data.frames import MOST_NAMES, RawTable, columns_of
-from aptool.data.parquet import Column, check_once, open_parquet
+from aptool.data.parquet import check_once, is_type, open_parquet, text_column
 from aptool.documents import parse_json
 from aptool.errors import InputError, UsageError, first_line
 from aptool.files import check_is_text, expand, open_unpacked, unpacked_name
 from aptool.paths import location, names
-from aptool.version import check_installed
+from aptool.version import require
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".xlsx")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -52,19 +53,16 @@ def table_files(path: str) -> list[str]:
     In folders, files whose name or folder begins with ``_`` or ``.`` are left out, such as ``_SUCCESS``.
     """
     files: list[str] = []
-    for match in [path] if is_folder(path) else expand([path], ""):
-        if is_folder(match):
-            folder = match.rstrip("/")
-            names = _names_below(folder)
-            if not names:
-                expected = f"files that end in {', '.join(SUFFIXES)}"
-                raise InputError(folder, problem="a folder without a table", expected=expected)
-            files += [f"{folder}/{name}" for name in names]
-        else:
+    for match in [path] if location(path).is_dir() else expand([path], ""):
+        if not location(match).is_dir():
             files.append(match)
-    for file in files:
-        if _suffix(file) == ".xlsx":
-            check_installed("fastexcel", purpose=f"{file}: an Excel workbook", extra="excel")
+            continue
+        folder = match.rstrip("/")
+        names = _names_below(folder)
+        if not names:
+            expected = f"files that end in {', '.join(SUFFIXES)}"
+            raise InputError(folder, problem="a folder without a table", expected=expected)
+        files += [f"{folder}/{name}" for name in names]
     return files
 
 
@@ -81,11 +79,6 @@ def split_folders(folder: str) -> dict[str, str]:
     if not splits:
         raise InputError(folder, problem="an empty folder", expected="folders split=NAME")
     return splits
-
-
-def is_folder(path: str) -> bool:
-    """Whether a path is a folder on a disk or in an object store."""
-    return location(path).is_dir()
 
 
 def _names_below(folder: str) -> list[str]:
@@ -179,19 +172,19 @@ def _read_parquet(path: str, columns: set[str]) -> RawTable:
         for name in columns:
             check_once(path, names, name)
         table = reader.read([name for name in names if name in columns])
-        rows = reader.metadata.num_rows
     # The error of a missing column names all columns.
-    values = dict[str, Any](dict.fromkeys(names, [None] * rows if len(table.columns) < len(columns) else []))
+    values = dict.fromkeys(names, pl.repeat(None, reader.metadata.num_rows, eager=True))
     for name in table.column_names:
-        Column(path, name, table[name]).check_text()
-        values[name] = pl.Series(table[name])
+        column = table[name]
+        if is_type(column.type, pa.string()):
+            column = text_column(path, name, column, nullable=True)
+        values[name] = pl.Series(column)
     return RawTable(path, values)
 
 
 def _read_excel(path: str) -> RawTable:
     """Read the first sheet as texts; its first row has the names of the columns. Blank rows are skipped."""
-    import fastexcel
-
+    fastexcel = require("fastexcel", purpose=f"{path}: an Excel workbook", extra="excel")
     with open_unpacked(path) as file:
         data = file.read()
     try:

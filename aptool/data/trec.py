@@ -22,7 +22,6 @@ import numpy as np
 import polars as pl
 
 from aptool.data import ids
-from aptool.data.schemas import Table
 from aptool.errors import InputError, shortened
 from aptool.files import check_is_text, open_unpacked
 from aptool.outputs import output_file
@@ -284,18 +283,16 @@ def _with_iterations(data: bytes) -> bytes:
     return newline + b"\n".join(b" ".join([*row[:1], b"0", *row[1:]]) if row else b"" for row in fields)
 
 
-def read_table(path: PathOrUrl, name: Table, number: str) -> tuple[pl.DataFrame, dict[bytes, bytes]]:
+def read_table(path: PathOrUrl, name: str, number: str) -> tuple[pl.DataFrame, dict[bytes, bytes]]:
     """Read a Parquet table: both ids (str), the column ``number``, the rank if it is there; and metadata."""
-    from aptool.data.parquet import Column, check_columns, open_parquet, strings
+    from aptool.data.parquet import check_columns, open_parquet, text_column
 
     with open_parquet(path) as reader:
         check_columns(path, reader.schema, name)
         table = reader.read(["question_id", "answer_id", number, *({"rank"} & set(reader.schema.names))])
         metadata = reader.metadata.metadata or {}
-    columns = [Column(path, column, strings(table[column])) for column in ("question_id", "answer_id")]
-    for column in columns:
-        column.check()
-    frame = pl.DataFrame({column.name: pl.Series(column.values) for column in columns})
+    ids_of_pairs = {name: text_column(path, name, table[name]) for name in ("question_id", "answer_id")}
+    frame = pl.DataFrame({name: pl.Series(values) for name, values in ids_of_pairs.items()})
     kind = pl.Int64 if name == "qrels" else pl.Float64
     frame = frame.with_columns(pl.Series(number, table[number]).cast(kind, strict=False))
     check_rows(path, frame, number)

@@ -73,4 +73,4 @@ def read_pools(path: str) -> Iterator[LabelledPool]:
     texts = {name: pl.Series(list(lines.values()), dtype=pl.String) for name, lines in columns.items()}
     texts[_ID] = texts[_ID].str.strip_chars()
     table = RawTable(folder, texts, lambda row: f"line {numbers[row]}")
-    yield from pools_of(path, pairs_of(table, _NAMES), _NAMES, graded=False)
+    yield from pools_of(path, pairs_of([table], _NAMES), _NAMES, graded=False)

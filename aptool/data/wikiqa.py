@@ -6,8 +6,6 @@ Parquet files of ``microsoft/wiki_qa``, which have no sentence ids.
 
 from collections.abc import Iterator, Mapping
 
-import polars as pl
-
 from aptool.data.collection import Collection
 from aptool.data.importing import SplitPools, write_collection
 from aptool.data.table import pairs_of, pools_of
@@ -45,6 +43,5 @@ def import_wikiqa(
 def _read_pools(path: str) -> Iterator[LabelledPool]:
     files = table_files(path)
     names = _PARQUET if files[0].endswith(".parquet") else _TSV
-    tables = [read_table(file, names.values()) for file in files]
-    pairs = pl.concat([pairs_of(table, names, with_file=len(files) > 1) for table in tables])
+    pairs = pairs_of([read_table(file, names.values()) for file in files], names)
     yield from pools_of(path, pairs, names, graded=False)

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 from aptool.config import Recipe, load_recipe
 from aptool.data.folds import POOL_SIZE
-from aptool.data.schemas import check_document
-from aptool.documents import read_toml
+from aptool.documents import check_document, read_toml
 from aptool.environment import Backend, Precision
 from aptool.errors import AptoolError, InputError, UsageError, first_few, located
 from aptool.evaluation.names import DEFAULT_MEASURES, measure_names

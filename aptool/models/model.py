@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from aptool.config import Recipe, recipe_from_dict
-from aptool.data.schemas import check_document
-from aptool.documents import read_json
+from aptool.documents import check_document, read_json
 from aptool.errors import InputError
 from aptool.files import local_copy
 from aptool.models.build import build_ranker, encoder_type, set_tokenizer

@@ -91,25 +91,3 @@ def test_import_without_a_remaining_question_names_the_input(tmp_path, wikiqa):
         run("import", "wikiqa", wikiqa, "--output", tmp_path / "out", "--questions", "answerable")
     expected = "2 questions; expected at least one question that is answerable"
     assert str(error.value) == f"{tmp_path}/a.tsv: {expected}"
-
-
-def test_trecqa_logs_its_variant(tmp_path):
-    folder = tmp_path / "pairs"
-    folder.mkdir()
-    for name, lines in {
-        "id.txt": "7\n7\n",
-        "a.toks": "a\na\n",
-        "b.toks": "b\nc\n",
-        "sim.txt": "1\n0\n",
-    }.items():
-        (folder / name).write_text(lines, encoding="utf-8")
-    result = run("import", "trecqa", f"dev={folder}", "--output", tmp_path / "out")
-    assert result.messages[1] == "variant: clean (found from the labels)"
-
-
-def test_the_output_is_required(aptool):
-    finished = aptool("data", "functions")
-    assert (finished.code, finished.err) == (
-        2,
-        ["aptool: Missing option '--output'. (see `aptool data functions --help`)"],
-    )

@@ -43,14 +43,6 @@ def test_labels_of_a_labelled_table_are_kept(tmp_path):
     assert labels["Is cash accepted?"] == {"By card.": 0, "At the old bridge.": 0, "No cash at the desk.": 1}
 
 
-def test_a_question_without_an_answer_is_dropped_and_counted(tmp_path):
-    rows = [*ROWS, {"question": "Open ticket?", "answer": None}]
-    data = aptool.Collection.from_rows({"dev": rows}, tmp_path / "x", add_candidates="all")
-
-    assert "Open ticket?" not in labels_of(tmp_path / "x", "dev")
-    assert data.manifest["policies"]["questions_without_candidates_dropped"] == {"dev": 1}
-
-
 def test_rows_of_a_divided_table_are_counted_in_the_split_of_their_question(tmp_path):
     rows = [{"question": f"Topic{i}", "answer": f"Answer {i}"} for i in range(6)]
     rows += [{"question": f"Topic{i}", "answer": " "} for i in range(6)]
@@ -75,9 +67,7 @@ def test_answers_keep_the_ids_of_the_table(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "options", "message"),
     [
-        (ROWS, {"add_candidates": "some"}, "--add-candidates 'some': expected all"),
         (ROWS, {"add_candidates": "all", "columns": {"label": "right"}}, "column 'right': not found"),
-        ([ROWS[0], {**ROWS[1], "label": 0}], {"add_candidates": "all"}, "row 0: column 'label': no value"),
         (
             [{**ROWS[0], "id": "D1"}, {**ROWS[1], "id": "D1"}],
             {"add_candidates": "all", "columns": {"answer_id": "id"}},
@@ -93,7 +83,6 @@ def test_answers_keep_the_ids_of_the_table(tmp_path):
             {"split_ratio": "80"},
             "--split-ratio '80': expected TRAIN:DEV or TRAIN:DEV:TEST, such as 80:10:10",
         ),
-        (ROWS, {"split_ratio": "80:0"}, "--split-ratio '80:0': expected TRAIN:DEV"),
         ({"a": ROWS, "b": ROWS}, {"split_ratio": "8:2"}, "--split-ratio: expected one table, not a, b"),
         (ROWS[:1], {"split_ratio": "8:2", "add_candidates": "all"}, "1 question, near copies kept together"),
     ],
@@ -119,12 +108,3 @@ def test_near_copies_are_in_one_split(tmp_path):
     assert {split: len(found) for split, found in questions.items()} == {"train": 12, "dev": 4, "test": 4}
     found = [{question.rstrip("?").split()[-1] for question in found} for found in questions.values()]
     assert sum(map(len, found)) == len(topics)
-
-
-def test_pools_of_one_candidate_name_the_option(aptool, tmp_path):
-    (tmp_path / "faq.csv").write_text("question,answer,label\nHow?,So.,1\nWhen?,Now.,1\n")
-    command = ("data", "import", "table", f"dev={tmp_path / 'faq.csv'}", "--output", tmp_path / "x")
-    option = "dev: --add-candidates all makes the answers of other questions candidates as well"
-
-    assert option in aptool(*command).err
-    assert option not in aptool(*command, "--add-candidates", "all").err

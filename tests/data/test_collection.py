@@ -1,7 +1,6 @@
 """Collections: writing with all policies, and reading."""
 
 import hashlib
-import json
 import re
 
 import pytest
@@ -10,7 +9,7 @@ from aptool.data.collection import Collection
 from aptool.data.pools import list_units, read_answers, read_pools
 from aptool.data.trec import read_qrels
 from aptool.data.writing import CollectionWriter, LabelledPool
-from aptool.errors import AptoolError, InputError, UsageError
+from aptool.errors import InputError, UsageError
 
 
 def pool(question_id="q1", answer_ids=("a1", "a2"), texts=("x", "y"), relevance=None):
@@ -63,22 +62,26 @@ def test_equal_contents_have_equal_bytes_and_fingerprints(tmp_path):
     assert first.fingerprint == second.fingerprint != other.fingerprint
 
 
-def test_duplicate_candidate_is_dropped_and_counted(tmp_path):
+def test_policies_and_details_of_an_importer_are_in_the_manifest(tmp_path):
+    """A duplicate candidate is dropped, a relevant answer that is missing from its pool is kept."""
     repeated = pool("q1", ["a2", "a1", "a2", "a2"], ["first", "x", "again", "again"])
+    with CollectionWriter(tmp_path / "c", name="c", source="here", details={"torch": "2.13"}) as writer:
+        writer.add_split("train", [repeated, pool("q2", relevance={"a1": 1, "a7": 1, "a8": 0})])
+        writer.add_split("test", [pool("q3")])
+        writer.count("lines_skipped", "train", 2)
+        writer.count("lines_skipped", "train", 3)
 
-    collection = write(tmp_path / "c", {"train": [repeated, pool("q2")], "test": [pool("q3")]})
-
+    collection = Collection(tmp_path / "c")
     pools = read_pools(list_units([collection.pools_file("train")])[0])
     assert pools.answer_ids.to_pylist() == ["a2", "a1", "a1", "a2"]
     assert [pools.answers[i].as_py() for i in pools.pair_answer] == ["first", "x", "x", "y"]
-    assert collection.manifest["policies"]["duplicate_candidates_dropped"] == {"train": 2, "test": 0}
-
-
-def test_relevant_answer_missing_from_its_pool_is_kept_and_counted(tmp_path):
-    collection = write(tmp_path / "c", {"train": [pool("q1", relevance={"a1": 1, "a7": 1, "a8": 0})]})
-
-    assert read_qrels(collection.qrels_file("train"))["answer_id"].to_list() == ["a1", "a7", "a8"]
-    assert collection.manifest["policies"]["relevant_missing_from_pool_kept"] == {"train": 1}
+    assert collection.qrels("train").to_dict()["q2"] == {"a1": 1, "a7": 1, "a8": 0}
+    assert collection.manifest["details"] == {"torch": "2.13"}
+    assert collection.manifest["policies"] == {
+        "duplicate_candidates_dropped": {"train": 2, "test": 0},
+        "lines_skipped": {"train": 5},
+        "relevant_missing_from_pool_kept": {"train": 1, "test": 0},
+    }
 
 
 QUESTIONS = [
@@ -107,25 +110,10 @@ def test_questions_policies(tmp_path, policy, expected):
     assert dropped == {"dev": 5 - len(expected)}
 
 
-def test_details_and_counts_of_an_importer_are_in_the_manifest(tmp_path):
-    with CollectionWriter(
-        tmp_path / "c", name="mine", source="made by hand", details={"torch": "2.13"}
-    ) as writer:
-        writer.add_split("train", [pool()])
-        writer.count("lines_skipped", "train", 2)
-        writer.count("lines_skipped", "train", 3)
-
-    manifest = Collection(tmp_path / "c").manifest
-    assert manifest["details"] == {"torch": "2.13"}
-    assert manifest["policies"]["lines_skipped"] == {"train": 5}
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (pool(answer_ids=[], texts=[]), ", question 'q1': []: expected a pool of at least one candidate"),
         (pool("q 1"), ": column 'question_id': 'q 1': expected an id without white space"),
-        (pool(7), ": column 'question_id': 7: expected an id"),
         (pool(relevance={"a 9": 1}), ", question 'q1': column 'answer_id': 'a 9': expected an id"),
     ],
 )
@@ -137,43 +125,16 @@ def test_invalid_pool_leaves_no_folder(tmp_path, wrong, message):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_failure_leaves_the_old_collection(tmp_path):
-    write(tmp_path / "c", {"train": [pool()]})
-
-    def stops():
-        yield pool("q5")
-        raise RuntimeError("the source broke off")
-
-    with pytest.raises(RuntimeError):
-        write(tmp_path / "c", {"train": stops()})
-
-    assert Collection(tmp_path / "c").manifest["splits"]["train"]["questions"] == 1
-    assert read_pools(list_units([tmp_path / "c" / "train.pools.parquet"])[0]).question_ids.to_pylist() == [
-        "q1"
-    ]
-    assert [path.name for path in tmp_path.iterdir()] == ["c"]
-
-
 def test_split_without_questions_is_not_written(tmp_path):
-    with pytest.raises(AptoolError, match="split 'dev': no question left, expected at least one"):
+    with pytest.raises(InputError, match="c: 1 question; expected at least one question that is answerable"):
         write(tmp_path / "c", {"dev": [pool(relevance={})]}, questions="answerable")
 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_unknown_questions_policy_is_a_usage_error(tmp_path):
-    with pytest.raises(
-        UsageError, match="questions policy 'some': expected one of all, answerable, both-labels"
-    ):
-        write(tmp_path / "c", {}, questions="some")
-
-
-@pytest.mark.parametrize("name", ["", "two words"])
-def test_name_must_be_one_word(tmp_path, name):
-    with pytest.raises(UsageError, match=f"--name '{name}': expected one word"):
-        CollectionWriter(tmp_path / "c", name=name, source="")
-
-    assert list(tmp_path.iterdir()) == []
+def test_name_must_be_one_word(tmp_path):
+    with pytest.raises(UsageError, match="--name 'two words': expected one word"):
+        CollectionWriter(tmp_path / "c", name="two words", source="")
 
 
 def test_error_for_an_unknown_split_lists_the_splits(tmp_path):
@@ -189,9 +150,7 @@ def test_folder_that_is_not_a_collection_is_refused(tmp_path):
         Collection(tmp_path / "none")
     manifest = tmp_path / "collection.json"
     for content, message in (
-        (b"{", "expected JSON"),
         (b"\xff", "expected text in UTF-8"),
-        (b"[]", 'top level: []: expected type "object"'),
         (b"{}", "top level: expected the entry 'format'"),
     ):
         manifest.write_bytes(content)
@@ -199,17 +158,3 @@ def test_folder_that_is_not_a_collection_is_refused(tmp_path):
             Collection(tmp_path)
         assert str(error.value).startswith(f"{manifest}: ")
         assert str(error.value).endswith(message)
-
-
-def test_file_of_an_unlisted_split_is_refused(tmp_path):
-    """Otherwise its questions would be missing silently."""
-    path = write(tmp_path / "c", {"train": [pool()], "dev": [pool()]}).path / "collection.json"
-    manifest = json.loads(path.read_text())
-    del manifest["splits"]["dev"]
-    path.write_text(json.dumps(manifest))
-
-    with pytest.raises(InputError) as error:
-        Collection(tmp_path / "c")
-
-    assert str(error.value).startswith(f"{path}: files: 'dev.")
-    assert str(error.value).endswith("expected a file of one of the splits train")

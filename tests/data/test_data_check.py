@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from aptool.cli.data import data
 from aptool.data.collection import Collection
-from aptool.data.schemas import arrow_schema
+from aptool.data.parquet import arrow_schema
 from aptool.data.writing import CollectionWriter, LabelledPool
 
 

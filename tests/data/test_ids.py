@@ -5,19 +5,19 @@ import contextlib
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from aptool.data import ids
 from aptool.data.check import check_path
 from aptool.data.collection import Collection
+from aptool.data.parquet import arrow_schema
 from aptool.data.pools import list_units, read_answers, read_pools
 from aptool.data.runs import read_run, write_run
-from aptool.data.schemas import arrow_schema, load_schema
 from aptool.data.table import pools_of
 from aptool.data.trec import read_qrels, write_qrels
 from aptool.data.writing import CollectionWriter, LabelledPool
+from aptool.documents import load_schema
 from aptool.errors import InputError
 
 # All characters that a tool treats as white space or as control characters, and a few others.
@@ -27,7 +27,7 @@ HARMLESS = ["a", "#", "é", "中", "\u200b", "\u180e", "\ufeff", "\U0001f600", '
 characters = st.sampled_from(SEPARATORS + HARMLESS) | st.characters()
 words = st.text(characters, max_size=4)
 with_random_ids = settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
@@ -39,16 +39,13 @@ def test_patterns_equal_those_of_the_schemas():
     assert answers["answer_id"]["pattern"] == ids.ANSWER_ID
 
 
-@pytest.mark.parametrize("character", SEPARATORS)
-def test_white_space_and_control_characters_are_illegal(character):
-    for value in (character, f"a{character}", f"{character}a", f"a{character}a"):
-        assert not ids.is_answer_id(value)
-        assert not ids.is_question_id(value)
-
-
-def test_all_white_space_of_unicode_is_illegal():
+def test_white_space_and_control_characters_are_illegal():
     spaces = {chr(code) for code in range(0x110000) if chr(code).isspace()}
     assert spaces <= set(SEPARATORS)
+    for character in SEPARATORS:
+        for value in (character, f"a{character}", f"{character}a", f"a{character}a"):
+            assert not ids.is_answer_id(value)
+            assert not ids.is_question_id(value)
 
 
 def test_first_character_of_a_question_id():
@@ -124,19 +121,3 @@ def read_by_hand(path, question, answer):
     row = {"question_id": question, "question": "?", "candidates": [{"answer_id": answer, "text": "t"}]}
     pq.write_table(pa.Table.from_pylist([row], schema=arrow_schema("pools")), path)
     read_pools(list_units([path])[0])
-
-
-def test_illegal_id_is_named_with_its_line(tmp_path):
-    path = tmp_path / "x.run"
-    path.write_bytes("q1 Q0 a 1 2 t\nq1 Q0 b\u3000c 2 1 t\n".encode())
-    with pytest.raises(InputError) as error:
-        read_run(path)
-    expected = r"'b\u3000c': expected an id without white space or control characters"
-    assert str(error.value) == f"{path}: line 2: column 'answer_id': {expected}"
-
-
-def test_tag_must_be_one_word(tmp_path):
-    frame = pl.DataFrame({"question_id": ["q"], "answer_id": ["a"], "score": [1.0]})
-    for tag in ("", "a b", "a\x01", "\ud800"):
-        with pytest.raises(InputError, match=r"column 'tag'.*expected one word without white space"):
-            write_run(tmp_path / "x.run", frame, tag)

@@ -16,7 +16,6 @@ from imported import pools_of
 from aptool.data.collection import Collection
 from aptool.data.table import import_table
 from aptool.data.trec import read_qrels
-from aptool.data.wikiqa import import_wikiqa
 from aptool.errors import InputError
 
 MARK = b"\xef\xbb\xbf"
@@ -210,21 +209,3 @@ def test_a_table_is_read_as_a_plain_parser_reads_it_or_refused(kind, rows, with_
             [(text, [c[1:] for c in cs]) for _, text, cs in pools] for pools in (read, expected)
         )
     assert read == expected
-
-
-WIKIQA = lines(
-    "QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence\tLabel",
-    "Q1\thow are caves formed?\tD1\tCave\tD1-0\tA cave .\t0",
-    'Q1\thow are caves formed?\tD1\tCave\tD1-1\t"Water" forms café .\t1',
-    "Q2\twhat is lime?\tD2\tLime\tD2-0\tLime is\t0",
-)
-
-
-@settings(max_examples=60)
-@given(data=damaged(WIKIQA))
-def test_a_damaged_published_file_is_refused_or_read_in_full(data):
-    result = imported(lambda out, folder: import_wikiqa(out, {"train": f"{folder}/a.tsv"}), {"a.tsv": data})
-
-    if not isinstance(result, str):
-        rows = [row for row in data.decode("utf-8-sig").split("\n") if row.strip()]
-        assert result[0]["details"]["read"]["train"]["candidates"] == len(rows) - 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from aptool.data.importing import PoolCounts
+from aptool.data.writing import PoolCounts
 
 ONE_CANDIDATE = "1 of 2 questions have a single candidate, so no order can be wrong"
 NONE_RELEVANT = "1 of 2 questions have no relevant candidate: any model scores 0 there"
@@ -40,12 +40,6 @@ def test_each_warning_is_one_line(pools, expected):
     assert counts.warnings == expected
 
 
-def test_pools_without_labels_have_no_warning_about_relevance():
-    counts = PoolCounts(labelled=False)
-    counts.add(9, 0)
-    assert counts.warnings == []
-
-
 def warnings(finished):
     assert finished.code == 0, finished.err
     return [line.partition("warning: ")[2] for line in finished.err if "warning: " in line]
@@ -70,38 +64,6 @@ def test_import_check_and_eval_warn_of_the_same_pools(aptool, tmp_path):
     assert warnings(aptool("data", "check", out / "test.pools.parquet")) == [ONE_CANDIDATE, SMALL]
 
 
-def test_a_questions_policy_is_applied_before_pools_are_counted(aptool, tmp_path):
-    rows = [
-        "question,answer,label",
-        *(f"who?,{letter},{int(letter == 'a')}" for letter in "abcde"),
-        "why?,no,0",
-    ]
-    (tmp_path / "a.csv").write_text("\n".join(rows))
-    command = ("data", "import", "table", f"test={tmp_path / 'a.csv'}", "--output", tmp_path / "out")
-
-    assert warnings(aptool(*command, "--questions", "both-labels")) == []
-
-
-def test_the_warning_of_several_runs_is_logged_once(aptool, tmp_path):
-    (tmp_path / "a.qrels").write_text("q 0 a 1\n")
-    for name in ("a", "b"):
-        (tmp_path / f"{name}.run").write_text("q Q0 a 1 1 x\n")
-
-    finished = aptool("eval", tmp_path / "a.run", tmp_path / "b.run", "--qrels", tmp_path / "a.qrels")
-
-    assert len([line for line in finished.err if "no order can be wrong" in line]) == 1
-
-
-def test_warnings_of_an_evaluation_use_its_level(aptool, tmp_path):
-    """Grades 1, 2, 3 and 3 for two questions: all are relevant from 1 on, half of them from 3 on."""
-    (tmp_path / "a.qrels").write_text("".join(f"q{n // 4} 0 a{n} {min(n % 4, 2) + 1}\n" for n in range(8)))
-    (tmp_path / "a.run").write_text("".join(f"q{n // 4} Q0 a{n} {n % 4 + 1} {9 - n} x\n" for n in range(8)))
-    command = ("eval", tmp_path / "a.run", "--qrels", tmp_path / "a.qrels", "--measures")
-
-    assert warnings(aptool(*command, "MAP")) == [ALL_RELEVANT_OF_RUN.format("8 candidates are relevant")]
-    assert warnings(aptool(*command, "MAP(rel=3)")) == [SMALL_OF_LEVELS]
-
-
 # Three candidates with the grades 1, 2 and 2, and an answer of grade 3 that the run lacks.
 ALL_FROM_1 = ALL_RELEVANT_OF_RUN.format("3 candidates are relevant")
 SMALL_OF_LEVELS_3 = SMALL_OF_LEVELS.replace("4.0", "3.0")
@@ -112,7 +74,6 @@ NONE_FROM_3 = "none of the 3 candidates is relevant at level 3"
     ("measures", "expected"),
     [
         ("MAP", [ALL_FROM_1]),
-        ("MAP(rel=2)", [SMALL_OF_LEVELS_3]),
         ("MAP(rel=3)", [NONE_FROM_3, SMALL_OF_LEVELS_3]),
         ("MAP,P(rel=2)@1", [ALL_FROM_1, SMALL_OF_LEVELS_3]),
     ],

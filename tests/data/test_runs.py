@@ -11,8 +11,8 @@ import pytest
 
 import aptool
 from aptool.data import runs
+from aptool.data.parquet import arrow_schema
 from aptool.data.runs import read_run, write_run
-from aptool.data.schemas import arrow_schema
 from aptool.errors import InputError
 
 FRAME = pl.DataFrame(

@@ -1,12 +1,10 @@
 """Texts of several pools are stored once, and ids do not change."""
 
 import pyarrow.parquet as pq
-import pytest
 
 from aptool.data.collection import Collection
-from aptool.data.pools import list_units, read_answers, read_pools, write_answers
+from aptool.data.pools import list_units, read_pools
 from aptool.data.writing import CollectionWriter, LabelledPool
-from aptool.errors import InputError
 
 TEXT, ID = "text", "text_id"
 
@@ -46,22 +44,15 @@ def texts(collection, split="test"):
 def test_text_of_two_pools_is_stored_once_with_the_id_of_its_first_candidate(tmp_path):
     pools = {"q1": {"q1-0": "by day", "q1-1": "never"}, "q2": {"q2-0": "always", "q2-1": "by day"}}
 
-    collection = write(tmp_path / "c", test=pools)
+    collection = write(tmp_path / "c", train={"t1": {"t1-0": "never"}}, test=pools)
 
-    assert answers(collection) == [("q1-0", "by day")]
+    assert answers(collection) == [("t1-0", "never"), ("q1-0", "by day")]
+    assert stored(collection, "train") == [[("t1-0", None, None)]]
     assert stored(collection) == [
-        [("q1-0", None, None), ("q1-1", "never", None)],
+        [("q1-0", None, None), ("q1-1", None, "t1-0")],
         [("q2-0", "always", None), ("q2-1", None, "q1-0")],
     ]
     assert texts(collection) == pools
-
-
-def test_splits_share_texts(tmp_path):
-    collection = write(tmp_path / "c", train={"t1": {"t1-0": "by day"}}, test={"q1": {"q1-0": "by day"}})
-
-    assert answers(collection) == [("t1-0", "by day")]
-    assert stored(collection, "train") == [[("t1-0", None, None)]]
-    assert stored(collection, "test") == [[("q1-0", None, "t1-0")]]
 
 
 def test_ids_are_preserved_and_equal_texts_of_two_ids_are_stored_once(tmp_path):
@@ -117,12 +108,3 @@ def test_each_collection_is_read_with_its_own_answers(tmp_path):
     units = list_units([collection.pools_file("test") for collection in collections])
 
     assert [read_pools(unit).answers.to_pylist() for unit in units] == [["by day"], ["by night"]]
-
-
-def test_reference_to_a_missing_text_is_named(tmp_path):
-    collection = write(tmp_path / "c", test={"q1": {"q1-0": "x", "q1-1": "y"}, "q2": {"q2-0": "x"}})
-    (unit,) = list_units([collection.pools_file("test")])
-    write_answers(tmp_path / "other.parquet", [("q2-0", "x")])
-
-    with pytest.raises(InputError, match=r"row 0: column 'candidates.answer_id': 'q1-0': expected an answer"):
-        read_pools(unit, read_answers(tmp_path / "other.parquet"))

@@ -21,15 +21,14 @@ ROWS = [
 ]
 LABELS = {'Who, "me"?': {"You,\nor me": 1, "Nobody": 0}, "Größe?": {"XL 😀": 2}}
 PLAIN = "question,answer,label\nWho?,Me,1\nWho?,You,0\n"
-PLAIN_LABELS = {"Who?": {"Me": 1, "You": 0}}
 
 
-def write_rows(path, rows, form="csv", **options):
+def write_rows(path, rows, form="csv"):
     """Write rows with the writer of Python or polars for the format."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if form == "csv":
         with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(rows[0]), **options)
+            writer = csv.DictWriter(file, list(rows[0]))
             writer.writeheader()
             writer.writerows(rows)
     elif form == "parquet":
@@ -58,20 +57,18 @@ def refusal(finished):
 
 
 @pytest.mark.parametrize(
-    ("name", "form", "options"),
-    [
-        ("a.csv", "csv", {}),
-        ("a.csv", "csv", {"lineterminator": "\n", "quoting": csv.QUOTE_ALL}),
-        ("a.jsonl", "jsonl", {}),
-        ("a.json", "jsonl", {}),
-        ("a.ndjson", "jsonl", {}),
-        ("A.PARQUET", "parquet", {}),
-    ],
+    ("name", "form"), [("a.csv", "csv"), ("a.csv.gz", "csv"), ("a.json", "jsonl"), ("A.PARQUET", "parquet")]
 )
-def test_each_format_gives_the_same_pools(tmp_path, name, form, options):
-    path = write_rows(tmp_path / name, ROWS, form, **options)
-    aptool.Collection.from_rows({"dev": path}, tmp_path / "out")
+def test_each_format_gives_the_same_pools(tmp_path, name, form):
+    """Ids may be whole numbers."""
+    rows = [{**row, "qid": 7 + number // 2, "aid": number} for number, row in enumerate(ROWS)]
+    path = write_rows(tmp_path / name, rows, form)
+    if name.endswith(".gz"):
+        path.write_bytes(gzip.compress(path.read_bytes()))
+    ids = {"question_id": "qid", "answer_id": "aid"}
+    data = aptool.Collection.from_rows({"dev": path}, tmp_path / "out", columns=ids)
     assert labels_of(tmp_path / "out", "dev") == LABELS
+    assert data.qrels("dev").to_dict() == {"7": {"0": 1, "1": 0}, "8": {"2": 2}}
 
 
 @pytest.mark.parametrize("name", ["a.tsv", "a.csv"])
@@ -87,48 +84,32 @@ def test_separator_and_encoding_are_options(table, tmp_path):
     assert "line 2, byte 5: b'\\xf6': expected text in UTF-8 (or --encoding" in refusal(table(data))
     assert table(data, "--separator", ";", "--encoding", "cp1252").code == 0
     assert labels_of(tmp_path / "out", "train") == {"Größe?": {"für 5 €; mehr": 1}}
-    assert table(PLAIN.encode("utf-16"), "--encoding", "utf-16", "--overwrite").code == 0
-    assert labels_of(tmp_path / "out", "train") == PLAIN_LABELS
+    for options in (("--encoding", "no-such"), ("--encoding", "hex"), ("--separator", "::")):
+        assert f"{options[0]} {options[1]!r}: expected" in refusal(table(data, *options))
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            ("--encoding", "no-such"),
-            "--encoding 'no-such': expected a text encoding of Python, such as cp1252",
-        ),
-        (("--encoding", "hex"), "--encoding 'hex': expected a text encoding of Python"),
-        (("--separator", "::"), "--separator '::': expected one character other than a quotation mark"),
-    ],
+    "other", ["ou\u0300 est le cafe\u0301?", " où est  le café? ", "où\u00a0est le\u200b café?"]
 )
-def test_wrong_options_are_wrong_usage(table, options, message):
-    finished = table(PLAIN, *options)
-    assert finished.code == 2
-    assert message in finished.err[0]
+def test_a_question_in_two_spellings_is_one_without_ids(table, tmp_path, other):
+    """Blanks, canonical equivalence and invisible characters do not make another question."""
+    data = f"n,question,answer,label\n1,où est le café?,ici,1\n2,{other},là,0\n3,où est Paris?,ici,1\n"
+    finished = table(data)
+    assert "train: other spellings of a question joined: 1" in finished.err
+    joined = {"où est le café?": {"ici": 1, "là": 0}, "où est Paris?": {"ici": 1}}
+    assert labels_of(tmp_path / "out", "train") == joined
+    assert table(data, "--question-id", "n", "--overwrite").code == 0
+    assert len(labels_of(tmp_path / "out", "train")) == 3
 
 
-def test_packed_tables_are_read_by_the_name_of_the_table(table, tmp_path):
-    assert table(gzip.compress(PLAIN.encode()), name="a.csv.gz").code == 0
-    assert labels_of(tmp_path / "out", "train") == PLAIN_LABELS
-
-
-def test_a_folder_of_spark_is_one_table(aptool, tmp_path):
+@pytest.mark.parametrize("source", ["rows/", "rows/part*"])
+def test_a_folder_of_spark_and_a_glob_are_one_table(tmp_path, source):
     """Spark writes part files, a mark of success, and hidden checksums."""
     for number, row in enumerate(ROWS):
         write_rows(tmp_path / "rows" / f"part-0000{number}.parquet", [row], "parquet")
         (tmp_path / "rows" / f".part-0000{number}.parquet.crc").touch()
     (tmp_path / "rows" / "_SUCCESS").touch()
-    finished = aptool("data", "import", "table", f"dev={tmp_path / 'rows'}/", "--output", tmp_path / "out")
-    assert finished.code == 0, finished.err
-    assert labels_of(tmp_path / "out", "dev") == LABELS
-
-
-def test_a_glob_is_one_table(tmp_path):
-    for number, row in enumerate(ROWS):
-        write_rows(tmp_path / f"rows{number}.csv", [row])
-    (tmp_path / "notes.md").write_text("notes")
-    aptool.Collection.from_rows({"dev": str(tmp_path / "rows*.csv")}, tmp_path / "out")
+    aptool.Collection.from_rows({"dev": f"{tmp_path}/{source}"}, tmp_path / "out")
     assert labels_of(tmp_path / "out", "dev") == LABELS
     with pytest.raises(InputError, match=r"none\*\.csv: .*expected a file, a glob that matches files"):
         aptool.Collection.from_rows({"dev": str(tmp_path / "none*.csv")}, tmp_path / "out")
@@ -140,16 +121,12 @@ def test_partitions_of_a_folder_are_splits(aptool, tmp_path):
         write_rows(tmp_path / "rows" / f"split={split}" / "data_0.parquet", ROWS, "parquet")
     command = ("data", "import", "table", tmp_path / "rows", "--output", tmp_path / "out")
     assert aptool(*command).code == 0
-    assert aptool_splits(tmp_path) == {"train": LABELS, "test": LABELS}
+    assert Collection(tmp_path / "out").splits == ["test", "train"]
+    assert labels_of(tmp_path / "out", "train") == labels_of(tmp_path / "out", "test") == LABELS
     (tmp_path / "rows" / "more.parquet").touch()
     assert "more.parquet: a file of no split; expected a file in a folder split=NAME" in refusal(
         aptool(*command)
     )
-
-
-def aptool_splits(folder):
-    splits = aptool.Collection(folder / "out").splits
-    return {split: labels_of(folder / "out", split) for split in splits}
 
 
 def test_a_file_of_another_format_in_a_folder_is_refused(aptool, tmp_path):
@@ -170,15 +147,6 @@ def test_the_error_of_a_row_in_a_folder_names_its_file(tmp_path):
     write_rows(tmp_path / "rows" / "b.parquet", [{**ROWS[1], "label": 7.5}], "parquet")
     with pytest.raises(InputError, match=r"rows/b\.parquet: row 0: column 'label': 7\.5: expected a whole"):
         aptool.Collection.from_rows({"dev": str(tmp_path / "rows")}, tmp_path / "out")
-
-
-@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "frame"])
-def test_ids_of_columns_may_be_whole_numbers(tmp_path, form):
-    rows = [{**row, "qid": 7 + number // 2, "aid": number} for number, row in enumerate(ROWS)]
-    source = pl.DataFrame(rows) if form == "frame" else write_rows(tmp_path / f"a.{form}", rows, form)
-    ids = {"question_id": "qid", "answer_id": "aid"}
-    data = aptool.Collection.from_rows(source, tmp_path / "out", columns=ids)
-    assert data.qrels("train").to_dict() == {"7": {"0": 1, "1": 0}, "8": {"2": 2}}
 
 
 def test_questions_without_ids_are_identified_by_their_text(table, tmp_path):
@@ -226,14 +194,12 @@ HEADER = "question\tanswer\tlabel"
             (),
             "line 2: 2 columns; expected 3 as in the header (question, answer, label)",
         ),
-        ([HEADER, "who?\tme\tyes"], (), "line 2: column 'label': 'yes': expected a whole number"),
         (
             [HEADER, "who?\tme\t"],
             (),
             "line 2: column 'label': no value; expected a whole number (--unlabelled drop leaves such rows",
         ),
-        (["question\tanswer", "who?\tme"], (), "or --label NAME, or --add-candidates all"),
-        (["question\tanswer", "who?\tme"], (), "or --add-candidates all if each row is a question with its"),
+        (["question\tanswer", "who?\tme"], (), "or --label NAME, or --add-candidates all if each row is"),
         ([HEADER, "\tme\t1"], (), "line 2: column 'question': '': expected a text"),
         (
             [HEADER, "who?\tme\t1", "why?\tme\t1", "who?\tme\t0"],
@@ -248,7 +214,6 @@ HEADER = "question\tanswer\tlabel"
             ("--question-id", "id"),
             "line 3: column 'question': 'why?': expected the text that question '1' has in line 2",
         ),
-        ([f"id\t{HEADER}", "1\twho?\tme\t1"], ("--answer-id", "aid"), "not found among 'id', 'question'"),
     ],
 )
 def test_wrong_tables_are_refused(table, tmp_path, lines, options, message):
@@ -271,12 +236,6 @@ def test_wrong_quotation_marks_are_refused(table, lines, message):
     assert message in refusal(table("\n".join(lines)))
 
 
-def test_a_text_in_quotation_marks_may_be_long(table, tmp_path):
-    long = "words, " * 50_000  # the default limit of the csv module is 128 KiB
-    assert table(f'question,answer,label\nwho?,"{long}",1').code == 0
-    assert labels_of(tmp_path / "out", "train") == {"who?": {long: 1}}
-
-
 GOOD = '{"question": "who?", "answer": "me", "label": 1}'
 
 
@@ -289,12 +248,9 @@ GOOD = '{"question": "who?", "answer": "me", "label": 1}'
         (GOOD.replace("who?", "\\ud800"), "can't encode character '\\ud800'"),
         (GOOD.replace("who?", "\\u0000"), "column 'question': '\\x00': expected a text without NUL"),
         (GOOD.replace('"who?"', "7"), "line 2: column 'question': 7: expected a text"),
-        (GOOD.replace('"me"', "[]"), "line 2: column 'answer': []: expected a text"),
         (GOOD.replace("1}", "NaN}"), "line 2: NaN is not JSON; "),
-        (GOOD.replace("1}", "null}"), "line 2: column 'label': no value; expected a whole number"),
         (GOOD.replace("1}", '1, "label": 0}'), "line 2: an object with the same key twice; "),
         ("[" * 100_000, "line 2: "),
-        ('{"question": ' + "9" * 5000 + "}", "line 2: "),
     ],
 )
 def test_wrong_json_lines_are_refused(table, tmp_path, line, message):
@@ -316,8 +272,6 @@ def test_device_is_refused_before_it_is_read(aptool, tmp_path):
     [
         (b"PK\x03\x04\x14\0\x06\0", "an Excel workbook or a ZIP archive; expected text, such as the sheet"),
         (b"PAR1\x15\0", "a Parquet file; expected text"),
-        (PLAIN.encode("utf-16"), "text in UTF-16; expected text in UTF-8"),
-        (b"\x28\xb5\x2f\xfd\0", "zstd data; expected text, or gzip data"),
         (pickle.dumps(ROWS), "a Python pickle; expected text"),
     ],
 )

@@ -31,20 +31,20 @@ def cell(place, value):
     return f'<c r="{place}" t="inlineStr"><is><t xml:space="preserve">{value}</t></is></c>'
 
 
-def write_workbook(path, sheets):
-    """Write sheets, each a dict of cells such as ``{"A1": "question"}``, as ECMA-376 describes the format."""
-    names = list(enumerate(sheets, 1))
-    entries = "".join(f'<sheet name="{name}" sheetId="{number}" r:id="r{number}"/>' for number, name in names)
-    targets = [*((f"r{number}", "worksheet", f"worksheets/sheet{number}.xml") for number, _ in names)]
-    targets.append(("s", "styles", "styles.xml"))
+def write_workbook(path, *sheets):
+    """Write sheets, each a list of rows of cells, as ECMA-376 describes the format; None is no cell."""
+    numbers = range(1, len(sheets) + 1)
+    entries = "".join(f'<sheet name="s{number}" sheetId="{number}" r:id="r{number}"/>' for number in numbers)
+    targets = [(f"r{number}", "worksheet", f"worksheets/sheet{number}.xml") for number in numbers]
     links = "".join(
-        f'<Relationship Id="{i}" Type="{DOCUMENT}/{kind}" Target="{to}"/>' for i, kind, to in targets
+        f'<Relationship Id="{i}" Type="{DOCUMENT}/{kind}" Target="{to}"/>'
+        for i, kind, to in [*targets, ("s", "styles", "styles.xml")]
     )
     root = f'<Relationship Id="r" Type="{DOCUMENT}/officeDocument" Target="xl/workbook.xml"/>'
     types = (
         '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
+        '<Default Extension="xml" ContentType="application/xml"/>'
     )
-    types += '<Default Extension="xml" ContentType="application/xml"/>'
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("[Content_Types].xml", f'<Types xmlns="{PACKAGE}/content-types">{types}</Types>')
         for name, text in (("_rels/.rels", root), ("xl/_rels/workbook.xml.rels", links)):
@@ -52,43 +52,29 @@ def write_workbook(path, sheets):
         book = f'<workbook xmlns="{MAIN}" xmlns:r="{DOCUMENT}"><sheets>{entries}</sheets></workbook>'
         archive.writestr("xl/workbook.xml", book)
         archive.writestr("xl/styles.xml", f'<styleSheet xmlns="{MAIN}">{STYLES}</styleSheet>')
-        for number, cells in enumerate(sheets.values(), 1):
-            rows = {}
-            for place, value in cells.items():
-                rows.setdefault(int(place.lstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ")), []).append(
-                    cell(place, value)
-                )
-            text = "".join(f'<row r="{row}">{"".join(row_cells)}</row>' for row, row_cells in rows.items())
+        for number, rows in zip(numbers, sheets, strict=True):
+            text = ""
+            for row, values in enumerate(rows, 1):
+                cells = (cell(f"{'ABCD'[column]}{row}", value) for column, value in enumerate(values))
+                text += f'<row r="{row}">{"".join(cells)}</row>'
             sheet = f'<worksheet xmlns="{MAIN}"><sheetData>{text}</sheetData></worksheet>'
             archive.writestr(f"xl/worksheets/sheet{number}.xml", sheet)
 
 
-TICKETS = {
-    "A1": "question",
-    "B1": "answer",
-    "C1": "label",
-    "D1": "Zeit",
-    "A2": "Größe?\n(cm)",
-    "B2": 0.5,
-    "C2": 1,
-    "D2": 1.5,
-    "A4": "Wann?",
-    "B4": DATE,
-    "C4": 1,
-    "D4": "#N/A",
-    "A5": "Wann?",
-    "B5": 2025,
-    "C5": 0,
-    "A6": "Wann?",
-    "B6": "#N/A",
-    "C6": 0,
-}
+TICKETS = [
+    ["question", "answer", "label", "Zeit"],
+    ["Größe?\n(cm)", 0.5, 1, 1.5],
+    [],
+    ["Wann?", DATE, 1, "#N/A"],
+    ["Wann?", 2025, 0],
+    ["Wann?", "#N/A", 0],
+]
 
 
 @needs_excel
 def test_the_first_sheet_is_read_as_texts(aptool, tmp_path):
     """Blank rows are skipped. An error in a cell is an empty candidate, which is dropped."""
-    write_workbook(tmp_path / "x.xlsx", {"Tickets": TICKETS, "Notes": {"A1": "hello"}})
+    write_workbook(tmp_path / "x.xlsx", TICKETS, [["hello"]])
     command = ("data", "import", "table", f"dev={tmp_path / 'x.xlsx'}", "--output", tmp_path / "out")
     finished = aptool(*command)
 
@@ -101,24 +87,24 @@ def test_the_first_sheet_is_read_as_texts(aptool, tmp_path):
 
 @needs_excel
 def test_errors_name_the_row_of_excel(tmp_path):
-    write_workbook(tmp_path / "x.xlsx", {"A": {**TICKETS, "C4": "maybe"}})
+    write_workbook(tmp_path / "x.xlsx", [*TICKETS[:3], ["Wann?", "bald", "maybe"]])
     with pytest.raises(aptool.AptoolError, match=r"x\.xlsx: row 4: column 'label': 'maybe'"):
-        aptool.Collection.from_rows({"dev": tmp_path / "x.xlsx"})
+        aptool.Collection.from_rows({"dev": tmp_path / "x.xlsx"}, tmp_path / "out")
 
 
 @needs_excel
 def test_damaged_workbooks_are_refused(tmp_path):
     path = tmp_path / "x.xlsx"
-    write_workbook(path, {"A": TICKETS})
+    write_workbook(path, TICKETS)
     for data in (b"", b"PK\x03\x04", b"question,answer,label\n", path.read_bytes()[:-30]):
         path.write_bytes(data)
         with pytest.raises(aptool.AptoolError, match=r"x\.xlsx: .*expected an Excel workbook"):
-            aptool.Collection.from_rows({"dev": path})
+            aptool.Collection.from_rows({"dev": path}, tmp_path / "out")
 
 
 def test_the_extra_is_named_where_it_is_missing(tmp_path, monkeypatch):
-    write_workbook(tmp_path / "x.xlsx", {"A": TICKETS})
+    write_workbook(tmp_path / "x.xlsx", TICKETS)
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.delitem(sys.modules, "fastexcel", raising=False)
     with pytest.raises(aptool.AptoolError, match=r"an Excel workbook needs fastexcel: .*excel"):
-        aptool.Collection.from_rows({"dev": tmp_path / "x.xlsx"})
+        aptool.Collection.from_rows({"dev": tmp_path / "x.xlsx"}, tmp_path / "out")

@@ -12,9 +12,10 @@ from recorded import recorded
 from tiny import Opened, labelled_pools, model_system, row, write_pools
 
 import aptool as library
+from aptool.data.parquet import arrow_schema
 from aptool.data.pools import list_units
 from aptool.data.runs import read_run
-from aptool.data.schemas import arrow_schema, check_document
+from aptool.documents import check_document
 from aptool.errors import InputError, UsageError
 from aptool.models.model import load_model
 from aptool.scoring import run as scoring
