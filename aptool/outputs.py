@@ -178,9 +178,17 @@ def write_object(target: Url, data: "bytes | pa.Buffer") -> None:
 
 
 def delete(files: Iterable[PathOrUrl]) -> None:
-    """Remove files, if they exist."""
+    """Remove files, if they exist; the whole content of a folder of a store with a few requests."""
+    remaining = {location(path) for path in files}
+    for folder in {file.parent for file in remaining if isinstance(file, Url)}:
+        content = {folder / name for name in names(folder)}
+        if len(content) > 1 and content <= remaining:
+            remaining -= content
+            with file_errors(folder, "a reachable store"):
+                system, name = split(folder)
+                system.delete_dir(name)
     with ThreadPoolExecutor(_REQUESTS) as pool:
-        list(pool.map(lambda path: location(path).unlink(missing_ok=True), files))
+        list(pool.map(lambda file: file.unlink(missing_ok=True), remaining))
 
 
 def remove_tree(folder: Location) -> None:

@@ -9,6 +9,7 @@ import pytest
 import s3
 from s3 import put_bytes
 
+from aptool.data.parquet import open_parquet
 from aptool.errors import InputError
 from aptool.files import ReplacedError, expand, local_copy, open_binary, open_input, stat
 from aptool.outputs import check_output, output_file, output_folder
@@ -151,6 +152,11 @@ def test_a_small_file_is_one_request_to_write_and_a_row_group_few_to_read(s3_pro
     with open_input(f"{bucket}/x.parquet") as file:
         assert pq.ParquetFile(file, pre_buffer=True).read_row_group(3) == table.slice(300, 100)
     assert len(s3_proxy.requests) <= 3
+
+    s3_proxy.requests.clear()
+    with open_parquet(f"{bucket}/x.parquet") as reader:  # small: all of it at once
+        assert reader.read_row_groups([3], ["number"]) == table.slice(300, 100)
+    assert len(s3_proxy.requests) == 2
 
 
 def test_other_urls_are_refused():

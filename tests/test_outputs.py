@@ -15,6 +15,7 @@ from aptool.outputs import (
     check_apart,
     check_output,
     check_output_folder,
+    delete,
     lock,
     output_file,
     output_folder,
@@ -218,3 +219,24 @@ def test_one_process_at_a_time_locks_a_folder(tmp_path):
         assert names(tmp_path / "x.parts") == [".lock"]
     assert names(tmp_path) == []
     assert not (tmp_path / "x.parts").exists()
+
+
+def test_all_objects_of_a_folder_are_removed_with_few_requests(s3_proxy, bucket):
+    files = [f"{bucket}/out.run.parts/{number}" for number in range(40)]
+    for file in files:
+        put_bytes(file)
+    s3_proxy.requests.clear()
+
+    delete(files)
+
+    assert len(s3_proxy.requests) <= 6
+    assert names(bucket) == []
+
+
+def test_other_objects_of_the_folder_stay(bucket):
+    for name in "abc":
+        put_bytes(f"{bucket}/out.run.parts/{name}")
+
+    delete([f"{bucket}/out.run.parts/{name}" for name in "ab"])
+
+    assert names(bucket) == ["out.run.parts/c"]

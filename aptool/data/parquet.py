@@ -15,9 +15,12 @@ import pyarrow.parquet as pq
 
 from aptool.errors import InputError, first_line
 from aptool.files import ReplacedError, open_input, stat
-from aptool.paths import PathOrUrl
+from aptool.paths import PathOrUrl, file_errors, is_remote
 
 _READABLE = "a readable Parquet file"
+
+# An object of at most this size is read with one request, a larger one with requests for footer and columns.
+_SMALL_BYTES = 8 << 20
 
 
 @cache
@@ -136,7 +139,11 @@ class ParquetReader:
 def open_parquet(path: PathOrUrl, version: str | None = None) -> Iterator[ParquetReader]:
     """Open a Parquet file; see ``files.open_input``."""
     with open_input(path, version) as file:
-        yield ParquetReader(path, file, version)
+        content = file
+        if is_remote(path) and file.size() <= _SMALL_BYTES:
+            with file_errors(path):
+                content = pa.BufferReader(file.read_buffer())
+        yield ParquetReader(path, content, version)
 
 
 def parquet_writer(path: PathOrUrl | IO[bytes], schema: pa.Schema) -> pq.ParquetWriter:

@@ -151,7 +151,8 @@ def list_units(paths: Iterable[PathOrUrl]) -> list[Unit]:
     """List the units of pools files, in the order of the files, after a check of each schema.
 
     A unit is consecutive row groups of at most ``UNIT_PAIRS`` candidates together; a row group of more than
-    one and a half times that is divided into parts of equally many rows. Units depend on the files alone, so that runs do.
+    one and a half times that is divided into parts of equally many rows. Units depend on the files alone, so
+    that runs do.
     """
     paths = list(paths)
     with ThreadPoolExecutor(_FILES) as threads:
