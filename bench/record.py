@@ -27,8 +27,7 @@ from aptool.data.schemas import check_document
 from aptool.data.trec import rank_candidates, read_qrels
 from aptool.documents import read_json
 from aptool.errors import InputError
-from aptool.evaluation.evaluation import mean_over_runs
-from aptool.evaluation.measures import evaluate_frames
+from aptool.evaluation.measures import evaluate_frames, mean_over_runs
 from aptool.evaluation.significance import compare_paired, holm, mean_and_sd
 from aptool.experiments.table import PERMUTATIONS
 from aptool.outputs import output_file

@@ -5,7 +5,7 @@ from click.testing import CliRunner
 from recorded import recorded
 
 from aptool.cli.data import data
-from aptool.errors import AptoolError, InputError, UsageError
+from aptool.errors import AptoolError, UsageError
 
 HEADER = "QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence\tLabel\n"
 ROWS = (
@@ -42,41 +42,6 @@ def test_import_prints_counts_and_applied_policies(tmp_path, wikiqa):
     ]
 
 
-def test_only_the_same_collection_is_written_again(tmp_path, wikiqa):
-    out = tmp_path / "out"
-    out.mkdir()
-    run("import", "wikiqa", wikiqa, "--output", out)
-    before = (out / "collection.json").read_text(encoding="utf-8")
-    run("import", "wikiqa", wikiqa, "--output", out)
-    answerable = ("import", "wikiqa", wikiqa, "--output", out, "--questions", "answerable")
-    with pytest.raises(InputError, match="out: it exists; expected another path, or --overwrite"):
-        run(*answerable)
-    assert (out / "collection.json").read_text(encoding="utf-8") == before
-    run(*answerable, "--overwrite")
-    assert (out / "collection.json").read_text(encoding="utf-8") != before
-
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "thesis.txt").write_text("dear to someone", encoding="utf-8")
-    for command in (
-        ["import", "wikiqa", wikiqa, "--output", other],
-        ["functions", "--output", other],
-    ):
-        with pytest.raises(InputError, match="other: it exists; expected another path"):
-            run(*command)
-    assert [file.name for file in other.iterdir()] == ["thesis.txt"]
-
-
-def test_a_failed_import_leaves_the_old_collection(tmp_path, wikiqa):
-    run("import", "wikiqa", wikiqa, "--output", tmp_path / "out")
-    before = (tmp_path / "out/collection.json").read_bytes()
-    (tmp_path / "a.tsv").write_text(HEADER + ROWS + "Q3\n", encoding="utf-8")
-    with pytest.raises(InputError, match="line 6"):
-        run("import", "wikiqa", wikiqa, "--output", tmp_path / "out")
-    assert (tmp_path / "out/collection.json").read_bytes() == before
-    assert {path.name for path in tmp_path.iterdir()} == {"a.tsv", "out"}
-
-
 @pytest.mark.parametrize(
     "splits", [["a.tsv"], ["train="], ["=a.tsv"], ["../x=a.tsv"], ["train=a.tsv", "train=b.tsv"]]
 )
@@ -91,25 +56,3 @@ def test_import_without_a_remaining_question_names_the_input(tmp_path, wikiqa):
         run("import", "wikiqa", wikiqa, "--output", tmp_path / "out", "--questions", "answerable")
     expected = "2 questions; expected at least one question that is answerable"
     assert str(error.value) == f"{tmp_path}/a.tsv: {expected}"
-
-
-def test_trecqa_logs_its_variant(tmp_path):
-    folder = tmp_path / "pairs"
-    folder.mkdir()
-    for name, lines in {
-        "id.txt": "7\n7\n",
-        "a.toks": "a\na\n",
-        "b.toks": "b\nc\n",
-        "sim.txt": "1\n0\n",
-    }.items():
-        (folder / name).write_text(lines, encoding="utf-8")
-    result = run("import", "trecqa", f"dev={folder}", "--output", tmp_path / "out")
-    assert result.messages[1] == "variant: clean (found from the labels)"
-
-
-def test_the_output_is_required(aptool):
-    finished = aptool("data", "functions")
-    assert (finished.code, finished.err) == (
-        2,
-        ["aptool: Missing option '--output'. (see `aptool data functions --help`)"],
-    )

@@ -13,10 +13,10 @@ from aptool.data import ids
 from aptool.data.check import check_path
 from aptool.data.collection import Collection
 from aptool.data.pools import list_units, read_answers, read_pools
-from aptool.data.runs import read_run, write_run
+from aptool.data.runs import Qrels, Run, read_run
 from aptool.data.schemas import arrow_schema, load_schema
 from aptool.data.table import pools_of
-from aptool.data.trec import read_qrels, write_qrels
+from aptool.data.trec import read_qrels
 from aptool.data.writing import CollectionWriter, LabelledPool
 from aptool.errors import InputError
 
@@ -39,16 +39,12 @@ def test_patterns_equal_those_of_the_schemas():
     assert answers["answer_id"]["pattern"] == ids.ANSWER_ID
 
 
-@pytest.mark.parametrize("character", SEPARATORS)
-def test_white_space_and_control_characters_are_illegal(character):
-    for value in (character, f"a{character}", f"{character}a", f"a{character}a"):
-        assert not ids.is_answer_id(value)
-        assert not ids.is_question_id(value)
-
-
-def test_all_white_space_of_unicode_is_illegal():
-    spaces = {chr(code) for code in range(0x110000) if chr(code).isspace()}
-    assert spaces <= set(SEPARATORS)
+def test_white_space_and_control_characters_are_illegal():
+    assert {chr(code) for code in range(0x110000) if chr(code).isspace()} <= set(SEPARATORS)
+    for character in SEPARATORS:
+        for value in (character, f"a{character}", f"{character}a", f"a{character}a"):
+            assert not ids.is_answer_id(value)
+            assert not ids.is_question_id(value)
 
 
 def test_first_character_of_a_question_id():
@@ -99,8 +95,8 @@ def test_all_readers_and_writers_agree(tmp_path, question, answer):
         pairs = frame.with_columns(**{name: pl.lit(value) for name, value in pair.items()})
         assert passes(lambda: list(pools_of("x", pairs))) is legal
         scores, labels = frame.with_columns(score=pl.lit(1.0)), frame.with_columns(relevance=pl.lit(1))
-        assert passes(lambda: write_run(tmp_path / "x.run", scores, "t")) is legal
-        assert passes(lambda: write_qrels(tmp_path / "x.qrels", labels)) is legal
+        assert passes(lambda: Run(scores).save(tmp_path / "x.run", overwrite=True)) is legal
+        assert passes(lambda: Qrels(labels).save(tmp_path / "x.qrels", overwrite=True)) is legal
         assert passes(lambda: read_by_hand(tmp_path / "y.parquet", question, answer)) is legal
     if not legal:
         return
@@ -126,17 +122,7 @@ def read_by_hand(path, question, answer):
     read_pools(list_units([path])[0])
 
 
-def test_illegal_id_is_named_with_its_line(tmp_path):
-    path = tmp_path / "x.run"
-    path.write_bytes("q1 Q0 a 1 2 t\nq1 Q0 b\u3000c 2 1 t\n".encode())
-    with pytest.raises(InputError) as error:
-        read_run(path)
-    expected = r"'b\u3000c': expected an id without white space or control characters"
-    assert str(error.value) == f"{path}: line 2: column 'answer_id': {expected}"
-
-
 def test_tag_must_be_one_word(tmp_path):
-    frame = pl.DataFrame({"question_id": ["q"], "answer_id": ["a"], "score": [1.0]})
-    for tag in ("", "a b", "a\x01", "\ud800"):
+    for tag in ("", "a b", "a\x01"):
         with pytest.raises(InputError, match=r"column 'tag'.*expected one word without white space"):
-            write_run(tmp_path / "x.run", frame, tag)
+            Run({"q": {"a": 1.0}}, tag).save(tmp_path / "x.run")
