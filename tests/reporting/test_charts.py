@@ -11,6 +11,7 @@ from tiny import row, write_pools
 
 from aptool.data.pools import read_answers, write_answers
 from aptool.errors import InputError
+from aptool.evaluation.significance import bootstrap_interval
 from aptool.evaluation.texts import groups_by_length, length_thresholds, relevant_lengths
 from aptool.reporting import charts
 from aptool.reporting.charts import accuracy_by_length, read_history
@@ -59,26 +60,11 @@ def test_accuracy_by_hand():
         ("s", 15, 3, pytest.approx(2 / 3)),
         ("s", 40, 4, 0.75),
     ]
-
-
-def test_the_intervals_of_a_curve_are_those_of_the_questions_of_a_point():
-    generator = np.random.default_rng(1)
-    ids = [f"q{number}" for number in range(500)]
-    lengths = pl.DataFrame({"question_id": ids, "tokens": generator.geometric(0.02, 500)})
-    right = pl.DataFrame({"question_id": ids, "P@1": generator.integers(0, 2, 500).astype(float)})
-
-    result = accuracy_by_length({"s": right}, groups_by_length(lengths))
-
-    assert result["questions"].is_sorted()
-    assert result.row(-1)[:4] == ("s", lengths["tokens"].max(), 500, pytest.approx(right["P@1"].mean()))
-    for _, length, questions, accuracy, low, high in result.rows():
-        values = right.join(lengths.filter(pl.col("tokens") <= length), on="question_id")["P@1"]
-        # Of a share of many questions, the interval is nearly that of the normal distribution.
-        width = 1.96 * (accuracy * (1 - accuracy) / questions) ** 0.5
-        assert (questions, accuracy) == (len(values), pytest.approx(values.mean()))
-        assert (low, high) == pytest.approx(
-            (accuracy - width, accuracy + width), abs=0.02 if questions > 99 else 0.2
-        )
+    # The intervals are those of the questions of a point: all right, or three of four.
+    assert at_lengths(points, 5, 40).select("low", "high").rows() == [
+        (1.0, 1.0),
+        bootstrap_interval([1.0, 1.0, 0.0, 1.0]),
+    ]
 
 
 @pytest.mark.parametrize(
