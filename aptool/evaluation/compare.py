@@ -261,7 +261,7 @@ def describe_deltas(
         ranks.with_columns(better=better)
         .drop_nulls("better")
         .sort("better")
-        .unique("question_id", keep="first", maintain_order=True)
+        .unique("question_id", keep="first")
         .rename({"answer_id": "relevant"})
     )
     described = deltas.join(best, on="question_id", how="left", maintain_order="left")

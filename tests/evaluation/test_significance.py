@@ -118,6 +118,7 @@ def test_t_test_of_students_data():
     t, degrees, p = t_test(SLEEP)
 
     assert (round(t, 4), degrees, round(p, 6)) == (4.0621, 9, 0.002833)
+    assert cohens_d(SLEEP) == pytest.approx(t / math.sqrt(10))
 
 
 @pytest.mark.parametrize("sample", [[0.0] * 17 + [1.0, 2.0, 4.0], SLEEP, [1 / (1 + n) for n in range(40)]])
