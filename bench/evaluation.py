@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from aptool.data.runs import read_run, write_run
-from aptool.data.trec import read_qrels, write_qrels
+from aptool.data.runs import Qrels, Run, read_run
+from aptool.data.trec import read_qrels
 from aptool.evaluation.measures import evaluate_frames
 from bench.common import benchmark_parser, record
 
@@ -37,12 +37,9 @@ def write_files(folder: Path, questions: int = 1800, candidates: int = 500) -> t
             "score": generator.standard_normal(len(pair_question)).astype(np.float32),
         }
     )
-    write_run(folder / "bench.run", run, "bench")
+    Run(run, "bench").save(folder / "bench.run")
     relevant = run.filter(pl.Series(np.arange(len(pair_question)) % candidates == 0))
-    write_qrels(
-        folder / "bench.qrels",
-        relevant.select("question_id", "answer_id", relevance=pl.lit(1, dtype=pl.Int64)),
-    )
+    Qrels(relevant.with_columns(relevance=pl.lit(1))).save(folder / "bench.qrels")
     return folder / "bench.run", folder / "bench.qrels"
 
 

@@ -26,8 +26,7 @@ from aptool.data.runs import read_run
 from aptool.data.trec import rank_candidates, read_qrels
 from aptool.documents import check_document, read_json
 from aptool.errors import InputError
-from aptool.evaluation.evaluation import mean_over_runs
-from aptool.evaluation.measures import evaluate_frames
+from aptool.evaluation.measures import evaluate_frames, mean_over_runs
 from aptool.evaluation.significance import compare_paired, holm, mean_and_sd
 from aptool.experiments.table import PERMUTATIONS
 from aptool.outputs import output_file

@@ -17,6 +17,7 @@ from tiny import row, write_pools
 from aptool.data.collection import Collection
 from aptool.data.pools import list_units, read_pools
 from aptool.errors import InputError
+from aptool.files import sha256_of
 from aptool.models.model import load_model
 from aptool.models.tensor_file import check_finite, read_tensors, write_tensors
 from aptool.outputs import check_output, check_output_folder
@@ -169,6 +170,7 @@ def test_invalid_results_of_a_matrix_are_one_line(tmp_path):
         "measures": {"MAP": 1},
     }
     (tmp_path / "x.run").write_text("q1 Q0 a1 1 1.0 r\n")
+    result["sha256"] = sha256_of(tmp_path / "x.run")
     for change in ({"collection": {}}, {"system": []}, {"seed": "x"}, {"run": 1}, {"measures": {}}):
         (tmp_path / "table.json").write_text(json.dumps({"results": [result | change]}))
         with pytest.raises(InputError, match="expected the results of `aptool matrix`"):

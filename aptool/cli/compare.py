@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aptool.cli.parameters import Bounded, Count
+from aptool.cli.parameters import Count
 from aptool.cli.runs import (
+    FEW_QUESTIONS,
+    by_option,
     check_distinct,
+    groups_of,
     measures_option,
     named_runs,
     parse_measures,
@@ -20,6 +23,7 @@ from aptool.cli.runs import (
     qrels_of,
     qrels_option,
     report_gaps,
+    report_groups,
 )
 from aptool.cli.tables import print_table
 from aptool.errors import UsageError, counted, first_few, printable
@@ -45,6 +49,7 @@ _ANSWERS = ("relevant", "first_before", "first_after")  # columns with answers o
 @click.argument("runs", metavar="[NAME=]BASELINE [NAME=]RUN...", nargs=-1)
 @qrels_option
 @measures_option
+@by_option
 @pools_option
 @click.option(
     "--top",
@@ -52,13 +57,6 @@ _ANSWERS = ("relevant", "first_before", "first_after")  # columns with answers o
     type=Count(0),
     default=5,
     help="Questions to show: the N largest gains and the N largest losses by the first measure.",
-)
-@click.option(
-    "--confidence",
-    type=Bounded(click.FloatRange(0.5, 0.999)),  # `significance.LOWEST_CONFIDENCE` to `HIGHEST_CONFIDENCE`
-    metavar="X",
-    default=0.95,
-    help="Confidence level of intervals and tests, 0.5 to 0.999.",
 )
 @click.option(
     "--format",
@@ -72,27 +70,28 @@ def compare(
     runs: tuple[str, ...],
     qrels: str | None,
     measures: str | None,
+    by: str | None,
     pools: tuple[str, ...],
     top: int,
-    confidence: float,
     form: str,
 ) -> None:
     """Compare RUNs with BASELINE, question by question.
 
-    Prints the mean difference with a bootstrap confidence interval, wins, ties and losses, and Cohen's d;
+    Prints the mean difference with a 95% bootstrap interval, wins, ties and losses, and Cohen's d;
     Holm-corrected p-values of a paired permutation test and a paired t-test; the minimum detectable
     difference; and the questions with the largest differences.
 
-    A difference is significant if its corrected p-value is at most 1 - confidence. Measures must be means
-    over the questions. Missing questions count as 0, and all runs must miss the same questions.
+    A difference is significant if its corrected p-value is at most 0.05. Measures must be means over the
+    questions. Missing questions count as 0, and all runs must miss the same questions.
     """
     from aptool.data.importing import warn_of_added
     from aptool.data.runs import Qrels, Run
     from aptool.evaluation.compare import compare as compare_runs
+    from aptool.evaluation.significance import CONFIDENCE
 
     names = parse_measures(measures)
-    if pools and not top:
-        raise UsageError("--pools: requires --top above 0")
+    if pools and not top and by is None:
+        raise UsageError("--pools: requires --by, or --top above 0")
     paths, shown = named_runs(runs)
     if len(shown) < 2:
         raise UsageError(f"{counted(len(shown), 'run')} given; expected at least 2")
@@ -102,21 +101,25 @@ def compare(
     for run, name in zip(read, shown, strict=True):
         run.tag = name
     qrels = qrels_of(paths, qrels)
-    texts = pools_given(pools, qrels) if top else None
+    texts = pools_given(pools, qrels) if top or by is not None else None
     judgements = Qrels.load(qrels)
+    groups = groups_of(judgements, qrels, texts) if by is not None else None
     baseline, *systems = read
-    compared = compare_runs(baseline, systems, judgements, names, confidence=confidence)
+    compared = compare_runs(baseline, systems, judgements, names, groups=groups)
     tables = [evaluation.per_question for evaluation in compared.evaluations]
+    if groups is not None:
+        report_groups(compared.evaluations[0], groups)
     report_gaps(dict(zip(shown, compared.evaluations, strict=True)))
     _report_candidates(read, tables[0])
     warn_of_added(qrels)
+    overall = [comparison for comparison in compared if comparison.group is None]
     if form == "csv":
         click.echo(compared.to_polars().write_csv(), nl=False)
         return
     if form == "latex":
         from aptool.reporting.html import latex_table
 
-        click.echo(latex_table(_paper_rows(baseline.tag, compared)), nl=False)
+        click.echo(latex_table(_paper_rows(baseline.tag, overall)), nl=False)
         return
     deltas = _largest_deltas(read, tables, judgements.frame, names[0], top, texts) if top else []
     if form == "json":
@@ -125,12 +128,14 @@ def compare(
 
         finite = pl.when(cs.float().is_finite()).then(cs.float()).name.keep()
         rows = compared.to_polars().with_columns(finite).to_dicts()
-        settings = {"qrels": qrels, "confidence": confidence}
+        settings = {"qrels": qrels, "confidence": CONFIDENCE}
         settings |= {"runs": dict(zip(shown, paths, strict=True)), "baseline": baseline.tag}
         document = {**settings, "comparisons": rows, "deltas": deltas}
         click.echo(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
         return
-    _print_comparisons(baseline.tag, compared, confidence)
+    _print_comparisons(baseline.tag, overall)
+    if groups is not None:
+        _print_groups(baseline.tag, compared[len(overall) :])
     for delta in deltas:
         _print_deltas(baseline.tag, delta)
 
@@ -175,8 +180,7 @@ def _largest_deltas(
     relevant = qrels.filter(pl.col("relevance") >= parsed.level)
     entries, described = [], []
     for run, table in zip(runs[1:], tables[1:], strict=True):
-        deltas = question_deltas(tables[0], table, measure)
-        better, worse = deltas.filter(pl.col("change") > 0), deltas.filter(pl.col("change") < 0)
+        better, worse = question_deltas(tables[0], table, measure)
         entries.append(
             {"system": run.tag, "measure": measure, "better": better.height, "worse": worse.height}
         )
@@ -194,32 +198,37 @@ def _with_texts(described: Sequence[pl.DataFrame], pools: Pools | None) -> list[
     """The rows of `describe_deltas` with the texts of the questions and answers; None without pools."""
     import polars as pl
 
-    from aptool.evaluation.texts import PoolTexts, find_texts
+    from aptool.evaluation.texts import find_texts
 
-    texts = PoolTexts({}, {})
-    if pools is not None:
-        every = pl.concat(described).unpivot(_ANSWERS, index="question_id", value_name="answer_id")
-        pairs = every.select("question_id", "answer_id").drop_nulls().unique(maintain_order=True)
+    every = pl.concat(described).unpivot(_ANSWERS, index="question_id", value_name="answer_id")
+    pairs = every.select("question_id", "answer_id").drop_nulls().unique()
+    if pools is None:
+        texts = find_texts([], pairs)
+    else:
         with pools.files() as (files, answers):
             texts = find_texts(files, pairs, answers)
-    return [
-        [
-            {
-                **row,
-                "question": texts.questions.get(row["question_id"]),
-                **{f"{name}_text": texts.answers.get((row["question_id"], row[name])) for name in _ANSWERS},
-            }
-            for row in frame.to_dicts()
-        ]
-        for frame in described
-    ]
+    rows = []
+    for frame in described:
+        question = texts.select("question_id", "question").unique("question_id")
+        joined = frame.join(question, on="question_id", how="left", maintain_order="left")
+        for name in _ANSWERS:
+            answer = texts.select("question_id", "answer_id", pl.col("answer").alias(f"{name}_text"))
+            joined = joined.join(
+                answer,
+                how="left",
+                left_on=["question_id", name],
+                right_on=["question_id", "answer_id"],
+                maintain_order="left",
+            )
+        rows.append(joined.to_dicts())
+    return rows
 
 
-def _print_comparisons(baseline: str, comparisons: Sequence[Comparison], confidence: float) -> None:
+def _print_comparisons(baseline: str, comparisons: Sequence[Comparison]) -> None:
     """Print the means and differences, the p-values, and a sentence per comparison."""
     from aptool.evaluation.compare import shown_p, verdict
 
-    means = [["", "mean", "difference", f"{100 * confidence:g}% interval", "wins", "ties", "losses", "d"]]
+    means = [["", "mean", "difference", "95% interval", "wins", "ties", "losses", "d"]]
     tests = [["p-values", "permutation", "Holm", "t-test", "Holm"]]
     measure = ""
     for row in comparisons:
@@ -244,7 +253,7 @@ def _print_comparisons(baseline: str, comparisons: Sequence[Comparison], confide
     click.echo()
     print_table(tests)
     click.echo()
-    _print_power(comparisons, confidence)
+    _print_power(comparisons)
     questions = counted(comparisons[0].questions, "question")
     click.echo(
         f"{questions}; p of the permutation test, corrected for {counted(len(comparisons), 'comparison')}:"
@@ -253,9 +262,30 @@ def _print_comparisons(baseline: str, comparisons: Sequence[Comparison], confide
         click.echo(f"{row.measure}: {verdict(baseline, row)}")
 
 
-def _print_power(comparisons: Sequence[Comparison], confidence: float) -> None:
+def _print_groups(baseline: str, comparisons: Sequence[Comparison]) -> None:
+    """Print the tests in each group of questions."""
+    from aptool.evaluation.compare import shown_p
+
+    rows = [["", "questions", baseline, "mean", "difference", "95% interval", "p", "Holm"]]
+    last = ""
+    for row in comparisons:
+        title = f"{row.measure}, {row.system}"
+        if title != last:
+            last = title
+            rows.append([title, *[""] * 7])
+        few = " (few)" if row.questions < FEW_QUESTIONS else ""
+        means = (f"{row.baseline:.4f}", f"{row.mean:.4f}", f"{row.difference:+.4f}")
+        interval = f"[{row.low:.4f}, {row.high:.4f}]"
+        tests = (shown_p(row.p), shown_p(row.p_holm))
+        rows.append([f"  {row.group}{few}", str(row.questions), *means, interval, *tests])
+    click.echo()
+    print_table(rows)
+    click.echo(f"p of the permutation test; Holm: corrected for {counted(len(comparisons), 'comparison')}")
+
+
+def _print_power(comparisons: Sequence[Comparison]) -> None:
     """Print the minimum detectable difference of each measure, the largest one of the systems."""
-    from aptool.evaluation.significance import POWER
+    from aptool.evaluation.significance import ALPHA, POWER
 
     largest: dict[str, float] = {}
     for row in comparisons:
@@ -265,7 +295,7 @@ def _print_power(comparisons: Sequence[Comparison], confidence: float) -> None:
         click.echo("all questions have the same difference: d is undefined, intervals have no width")
         return
     questions = counted(comparisons[0].questions, "question")
-    power = f"power {POWER:g}, alpha {1 - confidence:.3g}"
+    power = f"power {POWER:g}, alpha {ALPHA:.3g}"
     click.echo(f"minimum detectable difference with {questions} ({power}):")
     shown = {name: "above 1" if value > 1 else f"{value:.4f}" for name, value in largest.items()}
     click.echo(", ".join(f"{value} ({name})" for name, value in shown.items()))

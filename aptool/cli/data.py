@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -30,13 +30,11 @@ _STATISTICS = {
     "candidates per question": "{pool_mean:.2f}",
     "smallest, largest pool": "{pool_least}, {pool_most}",
     "relevant answers": "{relevant:,}",
-    "relevant answers per question": "{relevant_mean:.2f}",
     "questions without relevant answer": "{without_relevant:,}",
     "questions without non-relevant candidate": "{without_nonrelevant:,}",
     "relevant answers not in the pool": "{relevant_not_in_pool:,}",
     "questions without relevant candidate": "{questions_without_relevant_in_pool:,}",
     "distinct answer texts": "{distinct_answers:,}",
-    "texts repeated in a pool": "{repeated_texts:,}",
 }
 
 
@@ -59,20 +57,13 @@ def functions(output: str, overwrite: bool, limit: int | None) -> None:
 
 @data.command()
 @click.argument("collection", metavar="COLLECTION")
-@click.option(
-    "--words",
-    metavar="UNIT",
-    type=click.Choice(["tokenizer", "whitespace"]),
-    default="tokenizer",
-    help="Words to count: tokenizer (its tokens), or whitespace (as in the paper).",
-)
 @json_option
-def stats(collection: str, words: Any, as_json: bool) -> None:
+def stats(collection: str, as_json: bool) -> None:
     """Print statistics of a collection."""
     from aptool.data.collection import Collection
     from aptool.data.stats import describe
 
-    statistics = describe(Collection(collection), words=words)
+    statistics = describe(Collection(collection))
     if as_json:
         click.echo(json.dumps(asdict(statistics), indent=2, ensure_ascii=False))
     else:
@@ -165,17 +156,17 @@ def folds(
 
 def _print_leaks(path: str) -> None:
     """Print the near copies of questions and relevant answers between each pair of splits."""
+    from aptool.data.check import find_leaks
     from aptool.data.collection import Collection
-    from aptool.data.leaks import find_leaks
 
     collection = Collection(path)
     if len(collection.splits) == 1:
         click.echo(f"  {collection.splits[0]} is the only split: no leaks to look for")
     for leak in find_leaks(collection):
         click.echo(
-            f"  {leak.near_questions:,} of {leak.questions:,} questions of {leak.split} have a near copy in "
-            f"{leak.earlier} ({leak.same_questions:,} word for word), {leak.near_answers:,} of "
-            f"{leak.answers:,} relevant answers ({leak.same_answers:,} word for word)"
+            f"  {leak.questions.near:,} of {leak.questions.total:,} questions of {leak.split} have a near "
+            f"copy in {leak.earlier} ({leak.questions.same:,} word for word), {leak.answers.near:,} of "
+            f"{leak.answers.total:,} relevant answers ({leak.answers.same:,} word for word)"
         )
         if leak.examples:
             pairs = ", ".join(f"{question} and {earlier}" for question, earlier in leak.examples)
@@ -190,11 +181,8 @@ def _print_statistics(statistics: Statistics) -> None:
         if any(touched.values()) and policy != RELEVANT_MISSING:  # it has a row above
             shown = [f"{touched.get(split, 0):,}" for split in statistics.splits]
             rows.append([f"at import: {policy.replace('_', ' ')}", *shown])
-    click.echo(f"{statistics.name} (words are {statistics.words} tokens)")
+    click.echo(statistics.name)
     print_table(rows)
-    click.echo(
-        f"{statistics.types:,} distinct words, {statistics.tokens:,} in all questions and distinct answers"
-    )
 
 
 data.add_command(import_)

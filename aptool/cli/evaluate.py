@@ -1,18 +1,19 @@
-"""``aptool eval``: evaluate runs with the measures of trec_eval."""
+"""``aptool eval``: evaluate runs with the measures of trec_eval; ``aptool fuse``: fuse runs."""
 
 from __future__ import annotations
 
 import json
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from aptool.cli.parameters import json_option, overwrite_flag
+from aptool.cli.parameters import UTF8, json_option, overwrite_flag
 from aptool.cli.runs import (
+    FEW_QUESTIONS,
+    by_option,
     check_distinct,
-    location_of_pools,
+    groups_of,
     measures_option,
     parse_measures,
     pools_given,
@@ -20,23 +21,18 @@ from aptool.cli.runs import (
     qrels_of,
     qrels_option,
     report_gaps,
+    report_groups,
 )
 from aptool.cli.tables import print_table
-from aptool.errors import UsageError, first_few, printable
+from aptool.data.ids import check_one_word
+from aptool.errors import UsageError, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     import polars as pl
 
-    from aptool.data.runs import Qrels
-    from aptool.evaluation.evaluation import Evaluation
-
-logger = logging.getLogger(__name__)
-
-_PER_QUESTION_SUFFIXES = (".parquet", ".csv", ".jsonl")
-# Means of groups with fewer questions are unreliable.
-_FEW_QUESTIONS = 10
+    from aptool.evaluation.measures import Evaluation
 
 
 @click.command("eval")
@@ -44,16 +40,10 @@ _FEW_QUESTIONS = 10
 @qrels_option
 @measures_option
 @click.option("--intervals", is_flag=True, help="Add 95% bootstrap intervals (BCa, 10,000 resamples).")
-@click.option(
-    "--by",
-    type=click.Choice(["length"]),
-    metavar="length",
-    help="Add metrics by length: over the questions whose relevant answer has at most N words (figures 3 and "
-    "4 of the paper).",
-)
+@by_option
 @pools_option
 @click.option(
-    "--per-question", metavar="FILE", help="Write measures per question to a .parquet, .csv or .jsonl file."
+    "--per-question", metavar="FILE", help="Write measures per question to a .parquet or .csv file."
 )
 @overwrite_flag
 @json_option
@@ -87,21 +77,20 @@ def evaluate(
     if pools and by is None:
         raise UsageError("--pools: requires --by")
     if per_question is not None:
-        if Path(per_question).suffix not in _PER_QUESTION_SUFFIXES:
-            suffixes = ", ".join(_PER_QUESTION_SUFFIXES)
-            raise UsageError(f"--per-question {per_question}: expected a name ending in one of {suffixes}")
+        if Path(per_question).suffix not in (".parquet", ".csv"):
+            raise UsageError(f"--per-question {per_question}: expected a name ending in .parquet or .csv")
         check_output(per_question, overwrite=overwrite)
     read = {run: Run.load(run) for run in runs}
     qrels = qrels_of(runs, qrels)
     if per_question is not None:
         check_apart(per_question, [*runs, qrels, *pools])
     judgements = Qrels.load(qrels)
-    groups = _groups(judgements, qrels, pools) if by is not None else None
+    groups = groups_of(judgements, qrels, pools_given(pools, qrels)) if by is not None else None
     evaluations = {
         run: evaluate_run(judgements, content, columns, groups=groups) for run, content in read.items()
     }
     if groups is not None:
-        _report_groups(next(iter(evaluations.values())), groups)
+        report_groups(next(iter(evaluations.values())), groups)
     report_gaps(evaluations)
     warn_of_added(qrels)
     levels = [measure.level for measure in names.parse_measures(columns)]
@@ -122,28 +111,6 @@ def evaluate(
         print_table(_table_rows(columns, entries))
 
 
-def _groups(judgements: Qrels, qrels: str, pools: tuple[str, ...]) -> pl.DataFrame:
-    """The groups of questions by the length of their relevant answers in the pools."""
-    from aptool.evaluation.texts import length_groups
-
-    texts = pools_given(pools, qrels)
-    if texts is None:
-        name = location_of_pools(qrels).name
-        raise UsageError(f"--by length: no {name} in the folder of the qrels; pass --pools")
-    return length_groups(texts, judgements)
-
-
-def _report_groups(evaluation: Evaluation, groups: pl.DataFrame) -> None:
-    """Log the number of questions without a group, and of small groups."""
-    without = evaluation.per_question.join(groups, on="question_id", how="anti", maintain_order="left")
-    if without.height:
-        examples = first_few(without["question_id"].to_list())
-        logger.info(f"--by length: questions in no group: {without.height} ({examples})")
-    few = sum(group.height < _FEW_QUESTIONS for group in evaluation.groups.values())
-    if few:
-        logger.info(f"--by length: groups with under {_FEW_QUESTIONS} questions, marked (few): {few}")
-
-
 def _write_per_question(path: str, evaluations: dict[str, Evaluation]) -> None:
     import polars as pl
 
@@ -156,15 +123,13 @@ def _write_per_question(path: str, evaluations: dict[str, Evaluation]) -> None:
     with output_file(path) as temporary:
         if path.endswith(".parquet"):
             frame.write_parquet(temporary)
-        elif path.endswith(".csv"):
-            frame.write_csv(temporary)
         else:
-            frame.write_ndjson(temporary)
+            frame.write_csv(temporary)
 
 
 def _entry(run: str, tag: str, evaluation: Evaluation, intervals: bool) -> dict[str, Any]:
     """The results of a run, and of each group of questions, for JSON."""
-    from aptool.evaluation.evaluation import averages, mean_intervals
+    from aptool.evaluation.measures import averages, mean_intervals
 
     def figures(per_question: pl.DataFrame, key: str) -> dict[str, Any]:
         bounds = {"intervals": mean_intervals(per_question)} if intervals else {}
@@ -173,7 +138,7 @@ def _entry(run: str, tag: str, evaluation: Evaluation, intervals: bool) -> dict[
     entry = {"run": run, "tag": tag, **figures(evaluation.per_question, "measures")}
     if evaluation.groups:
         entry["groups"] = [
-            {"name": name, "few": group.height < _FEW_QUESTIONS, **figures(group, "means")}
+            {"name": name, "few": group.height < FEW_QUESTIONS, **figures(group, "means")}
             for name, group in evaluation.groups.items()
         ]
     gaps = {"missing": evaluation.missing, "extra": evaluation.extra}
@@ -193,10 +158,56 @@ def _table_rows(measures: Sequence[str], entries: Iterable[dict[str, Any]]) -> l
 
 def _cells(entry: dict[str, Any], means: dict[str, float]) -> list[str]:
     """The number of questions, and each mean with its interval."""
-    from aptool.evaluation.evaluation import shown_mean
+    from aptool.evaluation.measures import shown_mean
 
     cells = [str(entry["questions"])]
     for name, mean in means.items():
         bounds = [shown_mean(name, bound) for bound in entry.get("intervals", {}).get(name, ())]
         cells.append(shown_mean(name, mean) + (f" [{', '.join(bounds)}]" if bounds else ""))
     return cells
+
+
+@click.command("fuse")
+@click.argument("runs", nargs=-1, required=True)
+@click.option("--output", required=True, type=click.Path(), help="TREC run file.")
+@overwrite_flag
+@click.option("--train", "qrels", metavar="QRELS", help="Learn the weights from these qrels.")
+@click.option(
+    "--train-run",
+    "train_runs",
+    metavar="RUN",
+    multiple=True,
+    help="Training run per RUN, in the same order.  [default: RUN, by cross-validation]",
+)
+@click.option("--tag", type=UTF8, default="fused", help="Run tag, one word.")
+def fuse(
+    runs: tuple[str, ...],
+    output: str,
+    overwrite: bool,
+    qrels: str | None,
+    train_runs: tuple[str, ...],
+    tag: str,
+) -> None:
+    """Fuse RUNs of the same questions into one run.
+
+    Without --train, by reciprocal rank fusion: the score of a candidate is the sum of 1 / (60 + rank). With
+    --train, by a linear model of the scores, standardized per question; its weights are printed.
+    """
+    if qrels is None and train_runs:
+        raise UsageError("--train-run given without --train QRELS; expected both")
+    check_one_word("--tag", tag)
+    from aptool.evaluation.fusion import fuse as fuse_runs
+    from aptool.evaluation.fusion import learn_fusion
+    from aptool.outputs import check_apart, check_output
+
+    check_apart(output, [*runs, *train_runs, *([qrels] if qrels is not None else [])])
+    check_output(output, overwrite=overwrite)
+    if qrels is None:
+        fuse_runs(runs, tag=tag).save(output, overwrite=overwrite)
+    else:
+        learned = learn_fusion(runs, qrels, train_runs=train_runs or None, tag=tag)
+        learned.run.save(output, overwrite=overwrite)
+        rows = zip(runs, learned.weights, strict=True)
+        weights = [[run, f"{mean:.4f}", f"{deviation:.4f}"] for run, (mean, deviation) in rows]
+        print_table([["run", "weight", "sd over folds"], *weights])
+    click.echo(output)

@@ -42,7 +42,7 @@ class LazyGroup(click.Group):
         "score": ("aptool.cli.score", "score", "Score pools of candidates into a TREC run file."),
         "eval": ("aptool.cli.evaluate", "evaluate", "Evaluate runs against qrels, as trec_eval does."),
         "compare": ("aptool.cli.compare", "compare", "Compare runs with a baseline: significance tests."),
-        "fuse": ("aptool.cli.fuse", "fuse", "Fuse runs, by reciprocal rank or with learned weights."),
+        "fuse": ("aptool.cli.evaluate", "fuse", "Fuse runs, by reciprocal rank or with learned weights."),
         "explain": ("aptool.cli.explain", "explain", "Show the weight of each word in the score of a pair."),
         "matrix": ("aptool.cli.matrix", "matrix", "Run experiments: collections x systems x seeds."),
         "report": ("aptool.cli.matrix", "report", "Write an HTML report on the experiments of a matrix."),

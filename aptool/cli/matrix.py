@@ -95,6 +95,7 @@ def matrix(
     from aptool.evaluation.names import is_mean
     from aptool.experiments.runner import run_matrix
     from aptool.experiments.table import (
+        OVER_SEEDS,
         not_above_random,
         paired_cells,
         paired_tests,
@@ -127,6 +128,8 @@ def matrix(
     tests = paired_tests(results, tested) if tested is not None else []
     write_table(output, summaries, results, tests, plan.measures, command)
     print_table(table_cells(summaries, plan.measures), left=2)
+    if any(summary.seeds > 1 for summary in summaries):
+        click.echo(OVER_SEEDS)
     if tests:
         click.echo("\nPaired permutation tests over all questions of the folds, each the mean over its seeds")
         print_table(paired_cells(tests), left=4)

@@ -1,4 +1,4 @@
-"""Options of commands that evaluate runs: qrels, pools, measures and confidence."""
+"""Options of commands that evaluate runs: qrels, pools, measures and groups of questions."""
 
 from __future__ import annotations
 
@@ -14,11 +14,16 @@ from aptool.errors import MOST_EXAMPLES, UsageError, first_few, printable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    import polars as pl
+
     from aptool.data.pools import Pools
-    from aptool.evaluation.evaluation import Evaluation
+    from aptool.data.runs import Qrels
+    from aptool.evaluation.measures import Evaluation
     from aptool.paths import Location
 
 logger = logging.getLogger(__name__)
+
+FEW_QUESTIONS = 10  # means of groups with fewer questions are unreliable
 
 qrels_option = click.option(
     "--qrels", metavar="QRELS", help="Qrels of TREC, or a Parquet table.  [default: X.qrels next to X.run]"
@@ -34,6 +39,14 @@ measures_option = click.option(
     "--measures",
     metavar="NAMES",
     help="Comma-separated names of ir_measures: MAP, MRR@10, nDCG@10, MAP(rel=2).  [default: MAP,MRR,P@1]",
+)
+
+by_option = click.option(
+    "--by",
+    type=click.Choice(["length"]),
+    metavar="length",
+    help="Add results by length: over the questions whose relevant answer has at most N words (figures 3 and "
+    "4 of the paper).",
 )
 
 
@@ -129,6 +142,27 @@ def pools_given(pools: tuple[str, ...], qrels: str) -> Pools | None:
 
     found = pools or pools_beside(qrels)
     return Pools.load(found) if found else None
+
+
+def groups_of(judgements: Qrels, qrels: str, texts: Pools | None) -> pl.DataFrame:
+    """The groups of questions by the length of their relevant answers in the pools."""
+    from aptool.evaluation.texts import length_groups
+
+    if texts is None:
+        name = location_of_pools(qrels).name
+        raise UsageError(f"--by length: no {name} in the folder of the qrels; pass --pools")
+    return length_groups(texts, judgements)
+
+
+def report_groups(evaluation: Evaluation, groups: pl.DataFrame) -> None:
+    """Log the number of questions without a group, and of small groups."""
+    without = evaluation.per_question.join(groups, on="question_id", how="anti", maintain_order="left")
+    if without.height:
+        examples = first_few(without["question_id"].to_list())
+        logger.info(f"--by length: questions in no group: {without.height} ({examples})")
+    few = int((groups.group_by("group").len()["len"] < FEW_QUESTIONS).sum())
+    if few:
+        logger.info(f"--by length: groups with under {FEW_QUESTIONS} questions, marked (few): {few}")
 
 
 def pools_beside(qrels: str) -> tuple[str, ...]:

@@ -1,12 +1,19 @@
-"""Validation of files: pools, answers, qrels, runs and whole collections."""
+"""Validation of files: pools, answers, qrels, runs and whole collections; leaks between splits.
+
+A leak is a question or a relevant answer that an earlier split has nearly word for word: a test question that
+a system has seen in training does not test the system.
+"""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import polars as pl
 
 from aptool.data.collection import Collection
+from aptool.data.folds import labelled_pools
 from aptool.data.importing import log_warnings
+from aptool.data.near_copies import THRESHOLD, encode, near_pairs
 from aptool.data.parquet import open_parquet
 from aptool.data.pools import Answers, answers_beside, list_units, read_answers, read_pools
 from aptool.data.runs import is_folder, read_run
@@ -17,6 +24,7 @@ from aptool.errors import InputError, counted
 from aptool.files import unpacked_name
 from aptool.paths import PathOrUrl, location
 from aptool.text.words import has_words
+from aptool.text.words import unicode_words as words
 
 logger = logging.getLogger(__name__)
 
@@ -116,23 +124,16 @@ def _sizes(counts: list[PoolCounts]) -> str:
 
 
 def _check_split(collection: Collection, split: str, answers: Answers | None) -> PoolCounts:
+    """Check the files of a split, and the manifest's counts."""
     qrels_path = collection.qrels_file(split)
     qrels = read_qrels(qrels_path)
-    question_ids, counts = _check_pools(collection.pools_file(split), answers, to_dicts(qrels, "relevance"))
-    _check_counts(collection, split, counts, _relevant(qrels).height)
-    for question_id in qrels["question_id"].unique(maintain_order=True):
-        if question_id not in question_ids:
-            expected = f"a question of {split}.pools.parquet"
-            raise InputError(qrels_path, column="question_id", value=question_id, expected=expected)
-    return counts
-
-
-def _check_counts(collection: Collection, split: str, pool_counts: PoolCounts, positives: int) -> None:
-    """Compare the manifest's counts with the files, and log the warnings on the pools."""
+    question_ids, pool_counts = _check_pools(
+        collection.pools_file(split), answers, to_dicts(qrels, "relevance")
+    )
     counts = {
         "questions": pool_counts.questions,
         "candidates": pool_counts.candidates,
-        "positives": positives,
+        "positives": _relevant(qrels).height,
     }
     manifest_counts = collection.manifest["splits"][split]
     for key, count in counts.items():
@@ -141,6 +142,11 @@ def _check_counts(collection: Collection, split: str, pool_counts: PoolCounts, p
             expected = f"{count}, as the files have"
             raise InputError(manifest, position=position, value=manifest_counts[key], expected=expected)
     log_warnings(split, pool_counts)
+    for question_id in qrels["question_id"].unique(maintain_order=True):
+        if question_id not in question_ids:
+            expected = f"a question of {split}.pools.parquet"
+            raise InputError(qrels_path, column="question_id", value=question_id, expected=expected)
+    return pool_counts
 
 
 def _relevant(qrels: pl.DataFrame) -> pl.DataFrame:
@@ -160,3 +166,69 @@ def _looks_like_qrels(path: str) -> bool:
         expected = "a pools, answers, qrels or run file, collection.json, or the folder of a collection"
         raise InputError(path, value=line, expected=expected)
     raise InputError(path, problem="no line", expected="qrels, a run, or another file of a known format")
+
+
+class Copies(NamedTuple):
+    """The questions or the answers of a split, and those that an earlier split has too, as numbers."""
+
+    total: int
+    same: int  # with exactly the words of an earlier text
+    near: int  # near copies of an earlier text, or equal to one
+
+
+class Leak(NamedTuple):
+    """The texts of a split that an earlier split has too."""
+
+    split: str
+    earlier: str  # the earlier split, such as train
+    questions: Copies
+    answers: Copies  # distinct relevant answers
+    # Up to five pairs of near copies: question id of ``split``, question id of ``earlier``.
+    examples: list[tuple[str, str]]
+
+
+class _Texts(NamedTuple):
+    """The texts of a split that are compared, as words."""
+
+    ids: list[str]  # question ids
+    questions: list[tuple[str, ...]]
+    answers: list[tuple[str, ...]]  # distinct answers that are relevant to a question
+
+
+def find_leaks(collection: Collection) -> list[Leak]:
+    """Compare each split with each earlier split."""
+    leaks = []
+    compared: dict[str, _Texts] = {}
+    for name in collection.splits:
+        split = _texts(collection, name)
+        for earlier_name, earlier in compared.items():
+            questions, pairs = _copies(split.questions, earlier.questions)
+            answers, _ = _copies(split.answers, earlier.answers)
+            examples = [(split.ids[i], earlier.ids[j]) for i, j in pairs.items()]
+            leaks.append(Leak(name, earlier_name, questions, answers, examples[:5]))
+        compared[name] = split
+    return leaks
+
+
+def _texts(collection: Collection, split: str) -> _Texts:
+    texts = _Texts([], [], [])
+    answers: dict[tuple[str, ...], None] = {}
+    for pool in labelled_pools(collection, split):
+        texts.ids.append(pool.question_id)
+        texts.questions.append(tuple(words(pool.question)))
+        for answer_id, text in zip(pool.answer_ids, pool.texts or (), strict=True):
+            if pool.relevance.get(answer_id, 0) > 0:
+                answers[tuple(words(text))] = None
+    return texts._replace(answers=list(answers))
+
+
+def _copies(
+    texts: Sequence[tuple[str, ...]], earlier: Sequence[tuple[str, ...]]
+) -> tuple[Copies, dict[int, int]]:
+    """Count copies; the dict has the row of each near copy, and the row of its first earlier text."""
+    known = {*earlier}
+    sets = encode([*texts, *earlier], 1)
+    pairs: dict[int, int] = {}
+    for i, j in near_pairs(sets[: len(texts)], sets[len(texts) :], THRESHOLD):
+        pairs.setdefault(i, j)
+    return Copies(len(texts), sum(text in known for text in texts), len(pairs)), pairs

@@ -10,27 +10,19 @@ list of frequently asked questions. In dev, each of its questions gets a pool of
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from aptool.data.collection import Collection
 from aptool.data.importing import ANSWERS_ADDED, SplitPools, fill_pools
-from aptool.data.leaks import labelled_pools
 from aptool.data.near_copies import assign, hash_of
 from aptool.data.pools import read_answers
+from aptool.data.trec import read_qrels, to_dicts
 from aptool.data.writing import MANIFEST, CollectionWriter, LabelledPool, check_collection_output
 from aptool.errors import AptoolError, InputError
-from aptool.paths import Location, PathOrUrl, location
+from aptool.paths import PathOrUrl, location
 
 logger = logging.getLogger(__name__)
 
 POOL_SIZE = 500  # as in InsuranceQA V1
-
-
-class _Question(NamedTuple):
-    """A question of all folds."""
-
-    source: LabelledPool  # its pool in the collection, for training
-    evaluated: LabelledPool  # its pool for evaluation
 
 
 def write_folds(
@@ -61,14 +53,14 @@ def write_folds(
         problem = f"a fold of an earlier call with more than {folds} folds"
         raise InputError(stale, problem=problem, expected="a folder without it")
     by_split = _distinct(collection, present)
-    with_drawn = [split for split, pools in by_split.items() if _are_all_relevant(pools)]
-    questions = _questions(collection, by_split, with_drawn, pool_size, seed)
-    pools = [question.source for question in questions]
+    pools = [pool for of_split in by_split.values() for pool in of_split]
     fold_of = assign([pool.question for pool in pools], [pool.question_id for pool in pools], [1] * folds)
     if len(set(fold_of)) < folds:
         raise AptoolError(
             f"{collection.path}: too few questions for {folds} folds, near copies kept together"
         )
+    with_drawn = [split for split, of_split in by_split.items() if _are_all_relevant(of_split)]
+    evaluated = _evaluated(collection, by_split, with_drawn, pool_size, seed)
     details = {
         "folds": folds,
         "of": collection.fingerprint,
@@ -80,32 +72,30 @@ def write_folds(
     }
     for target in targets:
         check_collection_output(target, collection.name, overwrite=overwrite)
-    for number, target in enumerate(targets):
-        _write_fold(collection, target, number, questions, fold_of, details, train_share, overwrite)
+    for fold, target in enumerate(targets):
+        train = [pool for pool, of_pool in zip(pools, fold_of, strict=True) if of_pool != fold]
+        dev = [pool for pool, of_pool in zip(pools, fold_of, strict=True) if of_pool == fold]
+        with CollectionWriter(
+            target,
+            name=collection.name,
+            source=f"fold {fold + 1} of {folds} of {collection.name}",
+            details={**details, "fold": fold + 1},
+            overwrite=overwrite,
+        ) as writer:
+            writer.add_split("train", _share(train, train_share))
+            writer.add_split("dev", [evaluated[pool.question_id] for pool in dev])
+            added = sum(len(evaluated[pool.question_id].answer_ids) - len(pool.answer_ids) for pool in dev)
+            if added:
+                writer.count(ANSWERS_ADDED, "dev", added)
     return [Collection(target) for target in targets]
 
 
-def _write_fold(
-    collection: Collection,
-    target: Location,
-    number: int,
-    questions: Sequence[_Question],
-    fold_of: Sequence[int],
-    details: Mapping[str, object],
-    train_share: float,
-    overwrite: bool,
-) -> None:
-    train = [question.source for question, fold in zip(questions, fold_of, strict=True) if fold != number]
-    dev = [question for question, fold in zip(questions, fold_of, strict=True) if fold == number]
-    source = f"fold {number + 1} of {details['folds']} of {collection.name}"
-    details = {**details, "fold": number + 1}
-    with CollectionWriter(
-        target, name=collection.name, source=source, details=details, overwrite=overwrite
-    ) as writer:
-        writer.add_split("train", _share(train, train_share))
-        writer.add_split("dev", [question.evaluated for question in dev])
-        if added := sum(len(pool.evaluated.answer_ids) - len(pool.source.answer_ids) for pool in dev):
-            writer.count(ANSWERS_ADDED, "dev", added)
+def labelled_pools(collection: Collection, split: str) -> Iterator[LabelledPool]:
+    """Read the pools of a split with their texts and judgements, in the order of the file."""
+    relevance = to_dicts(read_qrels(collection.qrels_file(split)), "relevance")
+    for batch in collection.batches(split):
+        for pool in batch.records():
+            yield LabelledPool(*pool, relevance.get(pool.question_id, {}))
 
 
 def _share(pools: Sequence[LabelledPool], share: float) -> list[LabelledPool]:
@@ -119,16 +109,16 @@ def _are_all_relevant(pools: Sequence[LabelledPool]) -> bool:
     return all(pool.relevance.get(answer, 0) > 0 for pool in pools for answer in pool.answer_ids)
 
 
-def _questions(
+def _evaluated(
     collection: Collection,
     by_split: Mapping[str, list[LabelledPool]],
     with_drawn: Sequence[str],
     pool_size: int,
     seed: int,
-) -> list[_Question]:
-    """The questions of all splits; those of the splits ``with_drawn`` get pools of drawn answers."""
-    sources = [pool for split in with_drawn for pool in by_split[split]]
+) -> dict[str, LabelledPool]:
+    """The pool of each question for evaluation; those of the splits ``with_drawn`` have drawn answers."""
     evaluated = {pool.question_id: pool for pools in by_split.values() for pool in pools}
+    sources = [pool for split in with_drawn for pool in by_split[split]]
     if sources:
         answers = _answers(collection, by_split)
         content = SplitPools(collection.path, sources)
@@ -141,7 +131,7 @@ def _questions(
             f"{collection.path}: questions of {', '.join(with_drawn)} have relevant candidates only: in dev, "
             f"they get pools of up to {pool_size:,} answers (seed {seed})"
         )
-    return [_Question(pool, evaluated[pool.question_id]) for pools in by_split.values() for pool in pools]
+    return evaluated
 
 
 def _answers(

@@ -6,7 +6,6 @@ nothing is downloaded. The same package versions give the same bytes on every ma
 """
 
 import gc
-import hashlib
 import itertools
 import logging
 import platform
@@ -104,7 +103,7 @@ def import_functions(
 
 def split_of(file: str) -> str:
     """Choose the split of a source file by a hash of its name."""
-    position = _hash(file) / 2**64
+    position = int(near_copies.hash_of(file)[:16], 16) / 2**64
     for split, share in SHARES.items():
         if position < share:
             return split
@@ -114,7 +113,7 @@ def split_of(file: str) -> str:
 
 def _read(sources: Iterable[SourceFile], limit: int | None) -> tuple[Splits, Dropped]:
     files: dict[str, list[SourceFile]] = {split: [] for split in SHARES}
-    for source in sorted(sources, key=lambda source: (_hash(source.name), source.name)):
+    for source in sorted(sources, key=lambda source: near_copies.hash_of(source.name)):
         files[split_of(source.name)].append(source)
     dropped: Dropped = defaultdict(Counter)
     splits: Splits = {}
@@ -128,7 +127,7 @@ def _read(sources: Iterable[SourceFile], limit: int | None) -> tuple[Splits, Dro
                 if size is not None and len(functions) >= _READ_PER_SELECTED * size:
                     break
                 functions += read_functions(source, dropped[split])
-            functions.sort(key=lambda function: (_hash(function.name), function.name))
+            functions.sort(key=lambda function: near_copies.hash_of(function.name))
             splits[split] = functions[:size]
             dropped[split]["functions_beyond_limit_dropped"] += len(functions) - len(splits[split])
     finally:
@@ -211,8 +210,4 @@ def _pools(functions: list[Function]) -> Iterator[LabelledPool]:
 
 def _answer_id(answer: str) -> str:
     """An id that does not depend on the question, as it breaks ties between scores."""
-    return "a" + hashlib.sha256(answer.encode()).hexdigest()[:12]
-
-
-def _hash(text: str) -> int:
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+    return "a" + near_copies.hash_of(answer)[:12]

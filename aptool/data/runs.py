@@ -28,7 +28,6 @@ from aptool.arguments import PathLike, check_path, check_text, is_path
 from aptool.data.frames import Table, read_frame
 from aptool.data.ids import is_answer_id
 from aptool.data.trec import (
-    check_rows,
     packed,
     printable,
     rank_candidates,
@@ -36,9 +35,7 @@ from aptool.data.trec import (
     read_run_lines,
     read_table,
     run_lines,
-    tag_of_name,
     to_dicts,
-    write_qrels,
 )
 from aptool.errors import AptoolError, InputError, counted
 from aptool.files import open_binary
@@ -118,8 +115,10 @@ def read_run(path: PathOrUrl) -> "Run":
 def _read_table(path: Location) -> pl.DataFrame:
     """Read a table: question_id, answer_id (both str), rank (i64), score (f64), tag (str)."""
     frame, metadata = read_table(path, "scores", "score")
-    tag = metadata.get(_TAG, b"").decode("utf-8", "replace") or tag_of_name(path)
-    rank = pl.col("rank") if "rank" in frame.columns else pl.lit(None, pl.Int64)
+    first_word = re.split(r"[\s.]", path.name)[0] or "run"
+    tag = metadata.get(_TAG, b"").decode("utf-8", "replace") or first_word
+    rank = pl.col("rank") if "rank" in frame.columns else pl.lit(None)
+    rank = rank.cast(pl.Int64, strict=False)
     return frame.select("question_id", "answer_id", rank.alias("rank"), "score", tag=pl.lit(tag))
 
 
@@ -147,26 +146,13 @@ def _contradicting_questions(frame: pl.DataFrame) -> int:
     """The number of questions in which the better rank of two adjacent lines has the lower score."""
     steps = frame.select(
         "question_id",
-        rank=pl.col("rank").cast(pl.Int64, strict=False).diff(),
+        rank=pl.col("rank").diff(),
         score=pl.col("score").diff(),
         same=pl.col("question_id") == pl.col("question_id").shift(1),
     )
     is_worse = (pl.col("rank") > 0) & (pl.col("score") > 0)
     is_better = (pl.col("rank") < 0) & (pl.col("score") < 0)
     return steps.filter(pl.col("same") & (is_worse | is_better))["question_id"].n_unique()
-
-
-def write_run(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> None:
-    """Write a run (question_id, answer_id, score) to a file, ranked and printed by ``trec.printable``.
-
-    The sidecar of a run that is replaced is removed.
-    """
-    check_rows(path, frame, "score")
-    data = part_bytes(path, frame, tag)
-    if read_sidecar(path) is not None:
-        sidecar_path(path).unlink(missing_ok=True)
-    with output_file(path) as file:
-        file.write_bytes(data)
 
 
 def part_bytes(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> bytes:
@@ -312,7 +298,11 @@ class Run(Tabular):
         tag = self.tag if tag is None else check_text("tag", tag)
         file = check_path("path", path)
         check_output(file, overwrite=overwrite)
-        write_run(file, self.frame, tag)
+        data = part_bytes(file, self.frame, tag)
+        if read_sidecar(file) is not None:  # of the run that is replaced
+            sidecar_path(file).unlink(missing_ok=True)
+        with output_file(file) as temporary:
+            temporary.write_bytes(data)
 
     def __repr__(self) -> str:
         questions = self.frame["question_id"].n_unique()
@@ -417,7 +407,10 @@ class Qrels(Tabular):
         """
         file = check_path("path", path)
         check_output(file, overwrite=overwrite)
-        write_qrels(file, self.frame)
+        lines = self.to_polars().select("question_id", pl.lit("0"), "answer_id", "relevance")
+        text = lines.write_csv(include_header=False, separator=" ", quote_style="never").encode()
+        with output_file(file) as temporary:
+            temporary.write_bytes(packed(text) if file.endswith(".gz") else text)
 
     def __repr__(self) -> str:
         questions = self.frame["question_id"].n_unique()

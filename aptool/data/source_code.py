@@ -65,7 +65,6 @@ _SENTENCE_END = re.compile(
     r"(?<!\be\.g)(?<!\bi\.e)(?<!\bvs)(?<!\bcf)(?<!\betc)(?<!\b[A-Z])[.!?](?=\s+[^a-z\s]|\s*$)"
 )
 _PLAIN = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"', "–": "-", "—": "-", "…": "...", "\xa0": " "})
-_LETTER = re.compile(r"[A-Za-z]")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|_+")
 # A sentence that only points to another text or function is no question.
 _ELSEWHERE = re.compile(
@@ -166,8 +165,22 @@ def _functions(
     tree: ast.Module, source: SourceFile, text: bytes, dropped: Counter[str]
 ) -> Iterator[Function]:
     line_starts = list(itertools.accumulate((len(line) + 1 for line in text.split(b"\n")), initial=0))
-    defined: Counter[str] = Counter()
+
+    def span(node: ast.stmt) -> tuple[int, int]:
+        end = line_starts[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
+        return line_starts[node.lineno - 1] + node.col_offset, end
+
+    functions: list[tuple[Definition, str]] = []
+    code = bytearray(text)  # with blanks instead of docstrings
     for node, name in _definitions(tree, ""):
+        first = node.body[0]
+        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+            start, end = span(first)
+            code[start:end] = b" " * (end - start)
+        if name is not None and isinstance(node, Definition):
+            functions.append((node, name))
+    defined: Counter[str] = Counter()
+    for node, name in functions:
         defined[name] += 1
         docstring = ast.get_docstring(node)
         if not docstring:
@@ -179,7 +192,9 @@ def _functions(
         if _has_no_body(node):
             dropped["functions_without_body_dropped"] += 1
             continue
-        words = answer_words(_source_without_docstrings(node, text, line_starts), node.name)
+        start, end = span(node)
+        definition = _DEFINITION.match(code, start, end)
+        words = answer_words(code[definition.end() if definition else start : end].decode(), node.name)
         if len(words) < FEWEST_ANSWER_WORDS:
             dropped["answers_too_short_dropped"] += 1
             continue
@@ -190,48 +205,16 @@ def _functions(
         yield Function(f"{source.name}:{name}{suffix}", source.package, question, answer)
 
 
-def _definitions(node: ast.AST, prefix: str) -> Iterator[tuple[Definition, str]]:
-    """Functions and methods below ``node``, conditional ones included, with their dotted names."""
+def _definitions(node: ast.AST, prefix: str | None) -> Iterator[tuple[Definition | ast.ClassDef, str | None]]:
+    """All functions and classes below ``node``, with their dotted names; None for those in a function."""
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, Definition):
-            yield child, prefix + child.name
-        elif isinstance(child, ast.ClassDef):
-            yield from _definitions(child, f"{prefix}{child.name}.")
-        elif isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
-            yield from _definitions(child, prefix)
-
-
-def _source_without_docstrings(node: Definition, text: bytes, line_starts: list[int]) -> str:
-    """The source after the function's name, without its docstring and those of inner definitions."""
-
-    def span(part: ast.stmt) -> tuple[int, int]:
-        end = line_starts[(part.end_lineno or part.lineno) - 1] + (part.end_col_offset or 0)
-        return line_starts[part.lineno - 1] + part.col_offset, end
-
-    start, end = span(node)
-    definition = _DEFINITION.match(text, start, end)
-    start = definition.end() if definition else start
-    first_statements = (inner.body[0] for inner in _with_inner_definitions(node))
-    docstrings = [
-        span(first)
-        for first in first_statements
-        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
-    ]
-    pieces = []
-    for docstring_start, docstring_end in sorted(docstrings):
-        pieces.append(text[start:docstring_start])
-        start = docstring_end
-    pieces.append(text[start:end])
-    return b" ".join(pieces).decode()
-
-
-def _with_inner_definitions(node: ast.AST) -> Iterator[Definition | ast.ClassDef]:
-    """The definition, and the functions and classes that its statements define at any depth."""
-    if isinstance(node, Definition | ast.ClassDef):
-        yield node
-    for field in ("body", "orelse", "handlers", "finalbody", "cases"):
-        for inner in getattr(node, field, ()):
-            yield from _with_inner_definitions(inner)
+        inside = prefix
+        if isinstance(child, Definition | ast.ClassDef):
+            name = None if prefix is None else prefix + child.name
+            yield child, name
+            inside = f"{name}." if isinstance(child, ast.ClassDef) and name is not None else None
+        if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
+            yield from _definitions(child, inside)
 
 
 def _has_no_body(node: Definition) -> bool:
@@ -271,7 +254,7 @@ def unfit_question(question: str) -> str | None:
         return "questions_too_short_dropped"
     if len(words) > MOST_QUESTION_WORDS:
         return "questions_too_long_dropped"
-    letters = len(_LETTER.findall(question))
+    letters = sum(map(str.isalpha, question))
     if not question.isascii() or letters < 0.6 * len(question) or "\\" in question or "://" in question:
         return "questions_not_plain_text_dropped"
     if _ELSEWHERE.match(question):

@@ -10,21 +10,19 @@ InputError with the line, also for an illegal id (``data.ids``).
 """
 
 import gzip
-import io
 import logging
 import math
 import re
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import polars as pl
 
 from aptool.data import ids
-from aptool.errors import InputError, shortened
+from aptool.data.frames import read_frame
+from aptool.errors import InputError
 from aptool.files import check_is_text, open_unpacked
-from aptool.outputs import output_file
 from aptool.paths import PathOrUrl
 
 logger = logging.getLogger(__name__)
@@ -36,9 +34,6 @@ _BEIR_HEADER = re.compile(rb"\s*\S+[ \t]+\S+[ \t]+(?:score|relevance|label)\s*",
 # Level 1 is five times as fast as the default 6, and files are a seventh larger.
 _GZIP_LEVEL = 1
 _BLOCK = 1 << 20  # bytes per check
-_DECIMAL = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
-# In the words after the first of a tag: signs of a further line, glued to this one without a line break.
-_FURTHER_LINE = rf"(^| )([qQ]0|{_DECIMAL} {_DECIMAL})( |$)"
 
 
 class _LineFormat(NamedTuple):
@@ -47,20 +42,17 @@ class _LineFormat(NamedTuple):
     columns: tuple[str, ...]  # the second one is ignored
     number: str  # the numeric column
     kind: type[pl.Float64] | type[pl.Int64]  # its type
-    most: int  # maximum number of fields
 
 
 _RUN = _LineFormat(
     columns=("question_id", "Q0", "answer_id", "rank", "score", "tag"),
     number="score",
     kind=pl.Float64,
-    most=11,  # some tools write a tag of several words
 )
 _QRELS = _LineFormat(
     columns=("question_id", "0", "answer_id", "relevance"),
     number="relevance",
     kind=pl.Int64,
-    most=4,
 )
 
 
@@ -78,7 +70,10 @@ def read_qrels(path: PathOrUrl) -> pl.DataFrame:
 
 
 def read_run_lines(path: PathOrUrl) -> pl.DataFrame:
-    """Read a run file: question_id, answer_id, rank, tag (all str), score (f64), in file order."""
+    """Read a run file: question_id, answer_id, tag (all str), rank (i64), score (f64), in file order.
+
+    A rank that is no whole number is null.
+    """
     return _read(path, _RUN)
 
 
@@ -129,20 +124,6 @@ def to_dicts(frame: pl.DataFrame, column: str) -> dict[str, dict[str, Any]]:
     return result
 
 
-def write_qrels(path: PathOrUrl, frame: pl.DataFrame) -> None:
-    """Write judgements (question_id, answer_id, relevance: an integer), sorted by both ids as bytes."""
-    if not frame.schema["relevance"].is_integer():
-        raise TypeError(f"relevance is {frame.schema['relevance']}, not an integer")
-    check_rows(path, frame, "relevance")
-    lines = frame.sort("question_id", "answer_id").select(
-        "question_id", pl.lit("0").alias("iteration"), "answer_id", "relevance"
-    )
-    text = io.BytesIO()
-    lines.write_csv(text, include_header=False, separator=" ", quote_style="never")
-    with output_file(path) as file:
-        file.write_bytes(packed(text.getvalue()) if str(path).endswith(".gz") else text.getbuffer())
-
-
 def printable(frame: pl.DataFrame) -> pl.DataFrame:
     """Rank a run (question_id, answer_id, score), with the scores that its files print.
 
@@ -185,41 +166,42 @@ def _read(path: PathOrUrl, line_format: _LineFormat) -> pl.DataFrame:
         data = _text(path, file.read())
     if line_format is _QRELS:
         data = _with_iterations(data)
-    data = _single_spaced(data)
-    output = [name for name in line_format.columns if name != line_format.columns[1]]
-    # With a header, polars does not infer the number of columns from the first line.
-    extra = [f"extra{number}" for number in range(len(line_format.columns), line_format.most + 1)]
+    is_plain = _is_plain(data)
+    if not is_plain:
+        data = _single_spaced(data)
+        is_plain = _is_plain(data)
+    names, number = line_format.columns, line_format.number
+    columns = [name for name in names if name != names[1]]
     frame = pl.read_csv(
-        " ".join([*line_format.columns, *extra]).encode() + b"\n" + data,
+        # With a header, polars does not infer the number of columns from the first line.
+        " ".join([*names, "more"]).encode() + b"\n" + data,
         separator=" ",
         quote_char=None,
         comment_prefix="#",
         infer_schema=False,
-        schema_overrides={line_format.number: line_format.kind},
-        columns=[*output, *(extra if line_format is _RUN else extra[-1:])],
+        schema_overrides={number: line_format.kind, "rank": pl.Int64},
+        columns=[*columns, "more"],
         truncate_ragged_lines=True,
         ignore_errors=True,  # a number that cannot be parsed is null
     )
     frame = frame.filter(pl.col("question_id").is_not_null())  # else a blank line
     if frame.is_empty():
-        raise InputError(path, problem="no line", expected=f"lines of {' '.join(line_format.columns)}")
+        raise InputError(path, problem="no line", expected=f"lines of {' '.join(names)}")
     is_bad = pl.any_horizontal(
-        pl.col(output).is_null(),
-        pl.col(line_format.number).is_finite().not_(),
-        pl.col(extra[-1]).is_not_null(),
+        pl.col(names[-1]).is_null(),
+        pl.col(number).is_null(),
+        pl.col(number).is_finite().not_(),
+        pl.col("more").is_not_null(),
     )
-    if line_format is _RUN and frame[extra[0]].null_count() < frame.height:  # tags of several words
-        rest = pl.concat_str(extra, separator=" ", ignore_nulls=True)
-        is_blank_in_id = pl.col(extra[0]).is_not_null() & pl.col("tag").str.contains(f"^({_DECIMAL})$")
-        is_bad |= is_blank_in_id | rest.str.contains(_FURTHER_LINE)
-    if not _has_plain_characters(data):
+    if not is_plain:
         is_bad |= pl.col("question_id").str.contains(ids.QUESTION_ID).not_()
         is_bad |= pl.col("answer_id").str.contains(ids.ANSWER_ID).not_()
-    if frame.select(is_bad.any()).item() or _repeats(frame):
-        is_bad |= pl.struct("question_id", "answer_id").is_first_distinct().not_()
+    pair = ["question_id", "answer_id"]
+    if frame.select(is_bad.any()).item() or frame.n_unique(pair) < frame.height:
+        is_bad |= pl.struct(pair).is_first_distinct().not_()
         row = int(frame.select(is_bad.fill_null(False).arg_max()).item())
         _refuse(path, data, line_format, frame, row)
-    return frame.select(output)
+    return frame.select(columns)
 
 
 def _refuse(
@@ -231,21 +213,14 @@ def _refuse(
     position = f"line {numbers[row]}"
     error = partial(InputError, path, position=position)
     line = lines[numbers[row] - 1].decode()
-    fields, least = line.split(" "), len(line_format.columns)
-    found = f"{least} fields ({' '.join(line_format.columns)}), found {len(fields)}"
-    if not least <= len(fields) <= line_format.most:
-        raise error(value=line, expected=found + _hint(fields, is_run=line_format is _RUN))
-    if len(fields) > least and re.fullmatch(_DECIMAL, fields[least - 1]):
-        # The rank would be read as the score, and the score as the tag.
-        expected = f"{least} fields, found {len(fields)}: no blank in an id, no number before words in a tag"
-        raise error(value=line, expected=expected)
-    if re.search(_FURTHER_LINE, " ".join(fields[least:])):
-        raise error(value=line, expected=f"{found}: two lines in one")
-    values, number = frame.row(row, named=True), line_format.number
+    fields, names, number = line.split(" "), line_format.columns, line_format.number
+    if len(fields) != len(names):
+        expected = f"{len(names)} fields ({' '.join(names)}), found {len(fields)}"
+        raise error(value=line, expected=expected + _hint(fields, is_run=line_format is _RUN))
+    values = frame.row(row, named=True)
     if values[number] is None or not math.isfinite(values[number]):
         expected = "a finite number" if line_format is _RUN else "a whole number of 64 bits"
-        value = fields[line_format.columns.index(number)]
-        raise error(column=number, value=value, expected=expected)
+        raise error(column=number, value=fields[names.index(number)], expected=expected)
     question_id, answer_id = values["question_id"], values["answer_id"]
     ids.check_question_id(path, position, question_id, "question_id")
     ids.check_answer_id(path, position, answer_id, "answer_id")
@@ -257,6 +232,8 @@ def _refuse(
 
 def _hint(fields: list[str], *, is_run: bool) -> str:
     """Name the known format of a line that has another one than expected; empty if the format is unknown."""
+    if is_run and len(fields) > 6 and "Q0" in (field.upper() for field in fields[6:]):
+        return ": two lines in one"
     if is_run and is_beir_header(" ".join(fields)):
         return "; this looks like qrels of BEIR, for --qrels"
     if is_run and len(fields) == 4 and fields[3].lstrip("+-").isdecimal():
@@ -291,13 +268,12 @@ def read_table(path: PathOrUrl, name: str, number: str) -> tuple[pl.DataFrame, d
         check_columns(path, reader.schema, name)
         table = reader.read(["question_id", "answer_id", number, *({"rank"} & set(reader.schema.names))])
         metadata = reader.metadata.metadata or {}
-    ids_of_pairs = {name: text_column(path, name, table[name]) for name in ("question_id", "answer_id")}
-    frame = pl.DataFrame({name: pl.Series(values) for name, values in ids_of_pairs.items()})
-    kind = pl.Int64 if name == "qrels" else pl.Float64
-    frame = frame.with_columns(pl.Series(number, table[number]).cast(kind, strict=False))
-    check_rows(path, frame, number)
-    if "rank" in table.column_names:
-        frame = frame.with_columns(rank=pl.Series(table["rank"]))
+    columns = {column: pl.Series(table[column]) for column in table.column_names}
+    for column in ("question_id", "answer_id"):
+        columns[column] = pl.Series(text_column(path, column, table[column]))
+    frame = read_frame(str(path), pl.DataFrame(columns), ("question_id", "answer_id", number))
+    if "rank" in columns:
+        frame = frame.with_columns(columns["rank"].alias("rank"))
     return frame, metadata
 
 
@@ -310,25 +286,26 @@ def _text(path: PathOrUrl, data: bytes) -> bytes:
         expected = "text, not a binary file"
         raise InputError(path, position=f"line {line}", problem="a NUL byte", expected=expected)
     try:
-        data.decode("utf-8")
+        if not data.isascii():
+            data.decode("utf-8")
     except UnicodeDecodeError as error:
         line, value = data.count(b"\n", 0, error.start) + 1, data[error.start : error.end]
         raise InputError(path, position=f"line {line}", value=value, expected="text in UTF-8") from error
     return data.removeprefix(_BYTE_ORDER_MARK)
 
 
-def tag_of_name(path: PathOrUrl) -> str:
-    """The tag of a run whose file has none: the first word of its name."""
-    return re.split(r"[\s.]", Path(str(path)).name)[0] or "run"
-
-
-def _has_plain_characters(data: bytes) -> bool:
-    """Whether single-spaced lines are ASCII without control characters, so that all ids are legal."""
+def _is_plain(data: bytes) -> bool:
+    """Whether a text is ASCII with one space or line break between its fields, so that all ids are legal."""
     if not data.isascii() or b"\x7f" in data:
         return False
     values = np.frombuffer(data, dtype=np.uint8)
-    blocks = (values[start : start + _BLOCK] for start in range(0, len(values), _BLOCK))
-    return sum(int(np.count_nonzero(block < ord(" "))) for block in blocks) == data.count(b"\n")
+    for start in range(0, len(values), _BLOCK):
+        block = values[start : start + _BLOCK + 1]
+        is_separator = block <= ord(" ")
+        is_control = is_separator & (block != ord(" ")) & (block != ord("\n"))
+        if is_control.any() or (is_separator[1:] & is_separator[:-1]).any():
+            return False
+    return True
 
 
 def _single_spaced(data: bytes) -> bytes:
@@ -338,32 +315,3 @@ def _single_spaced(data: bytes) -> bytes:
     while b"  " in data:
         data = data.replace(b"  ", b" ")
     return data.replace(b" \n", b"\n").replace(b"\n ", b"\n").strip(b" ")
-
-
-def _repeats(frame: pl.DataFrame) -> bool:
-    pairs = frame.select(pl.struct("question_id", "answer_id").n_unique()).item()
-    return bool(pairs < frame.height)
-
-
-def check_rows(path: PathOrUrl, frame: pl.DataFrame, number: str) -> None:
-    """Raise if the rows could not be read back."""
-    if frame.is_empty():
-        raise InputError(path, problem="no row", expected="at least one")
-    question, answer = pl.col("question_id"), pl.col("answer_id")
-    checks = (
-        ("question_id", question.str.contains(ids.QUESTION_ID).not_(), ids.EXPECTED_QUESTION_ID),
-        ("answer_id", answer.str.contains(ids.ANSWER_ID).not_(), ids.EXPECTED_ANSWER_ID),
-        (number, pl.col(number).is_finite().not_(), "a finite number"),
-    )
-    for column, fault, expected in checks:
-        faulty = frame.filter(fault | pl.col(column).is_null())
-        if not faulty.is_empty():
-            question_id, answer_id, value = faulty.select(
-                pl.col("question_id"), pl.col("answer_id"), pl.col(column).alias("value")
-            ).row(0)
-            position = f"question {shortened(question_id)}, candidate {shortened(answer_id)}"
-            raise InputError(path, position=position, column=column, value=value, expected=expected)
-    if _repeats(frame):
-        pair = frame.filter(pl.struct("question_id", "answer_id").is_duplicated()).row(0, named=True)
-        value = f"{pair['question_id']} {pair['answer_id']}"
-        raise InputError(path, value=value, expected="each candidate of a question once")

@@ -9,17 +9,9 @@ from typing_extensions import override
 from aptool.data.runs import AnyQrels, AnyRun, Run, as_qrels, as_run
 from aptool.data.trec import rank_candidates
 from aptool.errors import AptoolError, UsageError, first_few
-from aptool.evaluation.evaluation import Evaluation
-from aptool.evaluation.measures import evaluate
+from aptool.evaluation.measures import Evaluation, evaluate, in_groups
 from aptool.evaluation.names import is_mean, measure_names
-from aptool.evaluation.significance import (
-    CONFIDENCE,
-    HIGHEST_CONFIDENCE,
-    LOWEST_CONFIDENCE,
-    compare_paired,
-    detectable_effect,
-    holm,
-)
+from aptool.evaluation.significance import ALPHA, compare_paired, detectable_effect, holm
 from aptool.version import Tabular
 
 _KEYS = ["question_id", "answer_id"]
@@ -37,7 +29,7 @@ class Comparison(NamedTuple):
     low: float  # BCa bootstrap interval of the mean difference
     high: float
     p: float  # paired permutation test, two-sided
-    p_holm: float  # corrected for all comparisons
+    p_holm: float  # corrected for all comparisons over all questions, or for all over groups
     t_test_p: float  # paired t-test, two-sided
     t_test_p_holm: float
     effect: float  # Cohen's d of the differences; not finite if all differences are equal
@@ -45,11 +37,12 @@ class Comparison(NamedTuple):
     ties: int
     losses: int
     detectable: float | None  # smallest true difference that a t-test finds with power 0.8; None as `effect`
-    significant: bool  # whether `p_holm` is at most 1 - confidence
+    significant: bool  # whether `p_holm` is at most 0.05
+    group: str | None = None  # the group of questions; None for all questions
 
 
 class Comparisons(list[Comparison], Tabular):
-    """Comparisons with one baseline, ordered by measure; a table when printed.
+    """Comparisons with one baseline, ordered by measure, those of groups last; a table when printed.
 
     Attributes:
         evaluations: of the baseline, then of the systems.
@@ -61,8 +54,9 @@ class Comparisons(list[Comparison], Tabular):
 
     @override
     def to_polars(self) -> pl.DataFrame:
-        """Return one row per comparison; the columns are the attributes of a comparison."""
-        return pl.DataFrame([comparison._asdict() for comparison in self], infer_schema_length=None)
+        """Return one row per comparison; the columns are its attributes, ``group`` only with groups."""
+        frame = pl.DataFrame([comparison._asdict() for comparison in self], infer_schema_length=None)
+        return frame.drop("group") if frame["group"].dtype == pl.Null else frame
 
     @override
     def __repr__(self) -> str:
@@ -90,7 +84,7 @@ def compare(
     qrels: AnyQrels,
     measures: str | Iterable[str] = "MAP",
     *,
-    confidence: float = CONFIDENCE,
+    groups: pl.DataFrame | None = None,
 ) -> Comparisons:
     """Test whether runs differ from a baseline, with paired tests over the questions.
 
@@ -99,14 +93,14 @@ def compare(
         systems: a run, or a list of runs.
         qrels: judgements: ``Qrels``, a file or a dict.
         measures: a measure, or a list of measures; names as in ``evaluate``.
-        confidence: coverage of the intervals, 0.5 to 0.999; a test is significant at 1 - confidence.
+        groups: groups of questions to compare in as well, as in ``evaluate``.
 
     Returns:
-        A list with one comparison per measure and system, which prints as a table and converts with
-        ``to_polars`` and ``to_pandas``. A comparison has ``difference`` (mean of the system minus mean of the
-        baseline), ``low`` and ``high`` (its BCa bootstrap interval), ``p`` (paired permutation test),
-        ``p_holm`` (``p`` after Holm's correction for the list), ``effect`` (Cohen's d), ``detectable`` and
-        ``significant``.
+        A list with one comparison per measure and system, then per measure, system and group, which prints
+        as a table and converts with ``to_polars`` and ``to_pandas``. A comparison has ``difference`` (mean of
+        the system minus mean of the baseline), ``low`` and ``high`` (its 95% BCa bootstrap interval), ``p``
+        (paired permutation test), ``p_holm`` (``p`` after Holm's correction for the list), ``effect``
+        (Cohen's d), ``detectable``, ``significant`` and ``group``.
 
     Raises:
         AptoolError: a measure is unknown or is not a mean over questions, or the runs lack different
@@ -124,9 +118,6 @@ def compare(
     sums = [name for name in names if not is_mean(name)]
     if sums:
         raise UsageError(f"{', '.join(sums)}: not means over questions; expected measures for paired tests")
-    if not LOWEST_CONFIDENCE <= confidence <= HIGHEST_CONFIDENCE:
-        expected = f"a number from {LOWEST_CONFIDENCE} to {HIGHEST_CONFIDENCE}"
-        raise UsageError(f"confidence {confidence}: expected {expected}")
     given: list[Any] = [systems]
     if isinstance(systems, Sequence) and not isinstance(systems, str):
         given = list(systems)
@@ -138,7 +129,10 @@ def compare(
     _check_same_questions(runs, evaluations)
     tables = [evaluation.per_question for evaluation in evaluations]
     pairs = [(run.tag, table) for run, table in zip(runs[1:], tables[1:], strict=True)]
-    return Comparisons(compare_tables(tables[0], pairs, names, confidence=confidence), evaluations)
+    comparisons = compare_tables(tables[0], pairs, names)
+    if groups is not None:
+        comparisons += compare_tables(tables[0], pairs, names, groups)
+    return Comparisons(comparisons, evaluations)
 
 
 def _check_same_questions(runs: Sequence[Run], evaluations: Sequence[Evaluation]) -> None:
@@ -160,31 +154,27 @@ def compare_tables(
     baseline: pl.DataFrame,
     systems: Iterable[tuple[str, pl.DataFrame]],
     measures: Sequence[str],
-    *,
-    confidence: float = CONFIDENCE,
+    groups: pl.DataFrame | None = None,
 ) -> list[Comparison]:
     """Compare every system with the baseline by every measure (means over questions), ordered by measure.
 
-    Holm's correction is over all comparisons, separately for each of the two tests. ``baseline`` and the
-    tables of the named ``systems`` are `Evaluation.per_question` of the same questions, in any order.
+    The comparisons are over all questions, or over each of ``groups``, see `in_groups`. Holm's correction is
+    over all comparisons, separately for each of the two tests. ``baseline`` and the tables of the named
+    ``systems`` are `Evaluation.per_question` of the same questions, in any order.
     """
     pairs = [(name, _paired_frame(baseline, table, measures)) for name, table in systems]
-    results = [
-        (
-            name,
-            measure,
-            both,
-            compare_paired(
-                both[measure].to_numpy(),
-                both[measure + "_after"].to_numpy(),
-                confidence=confidence,
-            ),
-        )
+    rows = [
+        (name, measure, group, part)
         for measure in measures
         for name, both in pairs
+        for group, part in ([(None, both)] if groups is None else in_groups(both, groups).items())
     ]
-    permutation = holm([paired.permutation.p for *_, paired in results])
-    t = holm([paired.t_test.p for *_, paired in results])
+    results = [
+        compare_paired(part[measure].to_numpy(), part[measure + "_after"].to_numpy())
+        for _, measure, _, part in rows
+    ]
+    permutation = holm([paired.permutation.p for paired in results])
+    t = holm([paired.t_test.p for paired in results])
     return [
         Comparison(
             system=name,
@@ -203,19 +193,22 @@ def compare_tables(
             wins=paired.wins,
             ties=paired.ties,
             losses=paired.losses,
-            detectable=_detectable(both, measure, 1 - confidence),
-            significant=p_holm <= 1 - confidence,
+            detectable=_detectable(part, measure),
+            significant=p_holm <= ALPHA,
+            group=group,
         )
-        for (name, measure, both, paired), p_holm, t_holm in zip(results, permutation, t, strict=True)
+        for (name, measure, group, part), paired, p_holm, t_holm in zip(
+            rows, results, permutation, t, strict=True
+        )
     ]
 
 
-def _detectable(both: pl.DataFrame, measure: str, alpha: float) -> float | None:
+def _detectable(both: pl.DataFrame, measure: str) -> float | None:
     """`Comparison.detectable`; may be above the largest difference that the measure allows."""
     deviation = (both[measure + "_after"] - both[measure]).round(12).std()
     if not isinstance(deviation, float) or not deviation > 0:
         return None
-    return detectable_effect(both.height, alpha) * deviation
+    return detectable_effect(both.height) * deviation
 
 
 def _paired_frame(baseline: pl.DataFrame, system: pl.DataFrame, measures: Sequence[str]) -> pl.DataFrame:
@@ -225,16 +218,19 @@ def _paired_frame(baseline: pl.DataFrame, system: pl.DataFrame, measures: Sequen
     return before.join(after, on="question_id", how="inner", suffix="_after", maintain_order="left")
 
 
-def question_deltas(baseline: pl.DataFrame, system: pl.DataFrame, measure: str) -> pl.DataFrame:
-    """The questions on which two systems differ: question_id, before, after, change.
+def question_deltas(
+    baseline: pl.DataFrame, system: pl.DataFrame, measure: str
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The questions on which a system is better, and those on which it is worse.
 
-    The largest differences come first, equal differences by id. The tables are `Evaluation.per_question`.
+    The frames have question_id, before, after and change. The largest differences come first, equal
+    differences by id. The tables are `Evaluation.per_question`.
     """
     both = _paired_frame(baseline, system, [measure])
     after = pl.col(measure + "_after")
     deltas = both.select("question_id", before=measure, after=after, change=after - pl.col(measure))
-    deltas = deltas.filter(pl.col("change").abs() > 1e-12)
-    return deltas.sort(-pl.col("change").abs().round(12), "question_id")
+    deltas = deltas.sort(-pl.col("change").abs().round(12), "question_id")
+    return deltas.filter(pl.col("change") > 1e-12), deltas.filter(pl.col("change") < -1e-12)
 
 
 def describe_deltas(
@@ -265,7 +261,7 @@ def describe_deltas(
         ranks.with_columns(better=better)
         .drop_nulls("better")
         .sort("better")
-        .unique("question_id", keep="first", maintain_order=True)
+        .unique("question_id", keep="first")
         .rename({"answer_id": "relevant"})
     )
     described = deltas.join(best, on="question_id", how="left", maintain_order="left")

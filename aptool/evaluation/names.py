@@ -93,17 +93,16 @@ def _parse(name: str) -> Measure | None:
         return None
     word, level, cutoff = parts[1].lower(), parts[2], parts[3]
     family = _BY_NAME.get(_ALIASES.get(word, word))
-    if family is None or (level is not None and not family.has_level):
+    if family is None or (level and not family.has_level):
         return None
-    printed = family.name + (f"(rel={level})" if level is not None else "")
-    relevant = int(level) if level is not None else 1
-    if cutoff is None:
-        return Measure(printed, family.plain, relevant) if family.plain is not None else None
-    if family.at is None:
+    trec_eval = family.at if cutoff else family.plain
+    if trec_eval is None:
         return None
-    if family.name == "MRR":
-        return Measure(f"{printed}@{cutoff}", family.at, relevant, int(cutoff))
-    return Measure(f"{printed}@{cutoff}", f"{family.at}_{cutoff}", relevant)
+    printed = family.name + (f"(rel={level})" if level else "") + (f"@{cutoff}" if cutoff else "")
+    relevant = int(level or 1)
+    if cutoff and family.name == "MRR":
+        return Measure(printed, trec_eval, relevant, int(cutoff))
+    return Measure(printed, f"{trec_eval}_{cutoff}" if cutoff else trec_eval, relevant)
 
 
 def _shown(family: _Family) -> str:

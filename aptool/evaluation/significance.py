@@ -14,14 +14,11 @@ import numpy as np
 
 Values: TypeAlias = np.ndarray | Sequence[float]
 
-# Coverage of intervals; tests are significant at the level 1 - CONFIDENCE.
-CONFIDENCE = 0.95
-# Of 10,000 resamples, five are beyond each end of the widest interval.
-LOWEST_CONFIDENCE, HIGHEST_CONFIDENCE = 0.5, 0.999
+CONFIDENCE = 0.95  # coverage of intervals
+ALPHA = 1 - CONFIDENCE  # tests are significant up to this p-value
+POWER = 0.8  # of the power analysis (Cohen, 1988)
 RESAMPLES = 10_000
 PERMUTATIONS = 100_000
-# Defaults of the power analysis (Cohen, 1988).
-ALPHA, POWER = 0.05, 0.8
 
 # Random numbers in memory at a time.
 _BATCH_VALUES = 1 << 21
@@ -68,18 +65,14 @@ class Paired(NamedTuple):
     t_test: TTest
 
 
-def bootstrap_interval(
-    values: Values, *, confidence: float = CONFIDENCE, resamples: int = RESAMPLES, seed: int = 0
-) -> Interval:
-    """The BCa bootstrap interval of a mean (Efron, 1987); BCa suits the skewed values of ranking measures.
+def bootstrap_interval(values: Values, *, resamples: int = RESAMPLES) -> Interval:
+    """The 95% BCa bootstrap interval of a mean (Efron, 1987); BCa suits the skewed values of measures.
 
     ``values`` is (n,), one value per question; equal values give an interval of width 0.
     """
     from scipy.stats import bootstrap
 
-    column = _column(values)
-    if not 0 < confidence <= HIGHEST_CONFIDENCE:
-        raise ValueError(f"confidence is {confidence}, not above 0 and at most {HIGHEST_CONFIDENCE}")
+    column = np.asarray(values, dtype=np.float64)
     # The bias correction counts resampled means equal to the sample mean; scaling makes rounding absolute.
     unit = np.abs(column).max() or 1.0
     scaled = column / unit
@@ -92,9 +85,9 @@ def bootstrap_interval(
         n_resamples=resamples,
         batch=max(1, _BATCH_VALUES // len(scaled)),
         vectorized=True,
-        confidence_level=confidence,
+        confidence_level=CONFIDENCE,
         method="BCa",
-        rng=np.random.default_rng(seed),
+        rng=np.random.default_rng(0),
     ).confidence_interval
     return Interval(float(interval.low * unit), float(interval.high * unit))
 
@@ -107,7 +100,7 @@ def permutation_test(differences: Values, *, permutations: int = PERMUTATIONS, s
     The test is exact if there are at most ``permutations`` distinct sums. Otherwise this many sign
     assignments are drawn and the observed one is added (Davison and Hinkley, 1997), so p is never 0.
     """
-    column = _column(differences)
+    column = np.asarray(differences, dtype=np.float64)
     sizes = np.abs(column)
     if not sizes.max():
         return Permutation(1.0, True)
@@ -133,7 +126,7 @@ def t_test(differences: Values) -> TTest:
     """
     from scipy.stats import ttest_1samp
 
-    column = _column(differences)
+    column = np.asarray(differences, dtype=np.float64)
     degrees = len(column) - 1
     effect = cohens_d(column)
     if effect == 0 or not math.isfinite(effect):
@@ -147,7 +140,7 @@ def cohens_d(differences: Values) -> float:
 
     0 if all differences are 0, ±inf if they are equal but not 0, nan for one question.
     """
-    column = _column(differences)
+    column = np.asarray(differences, dtype=np.float64)
     if not column.any():
         return 0.0
     if len(column) == 1:
@@ -169,18 +162,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def compare_paired(
-    baseline: Values,
-    system: Values,
-    *,
-    confidence: float = CONFIDENCE,
-    permutations: int = PERMUTATIONS,
-    seed: int = 0,
-) -> Paired:
+def compare_paired(baseline: Values, system: Values, *, permutations: int = PERMUTATIONS) -> Paired:
     """Compare two systems by one measure, from its (n,) values for the same questions in the same order."""
-    before, after = _column(baseline), _column(system)
-    if len(before) != len(after):
-        raise ValueError(f"{len(before)} and {len(after)} values cannot be paired")
+    before, after = np.asarray(baseline, dtype=np.float64), np.asarray(system, dtype=np.float64)
     differences = after - before
     scale = max(np.abs(before).max(), np.abs(after).max())
     differences[np.abs(differences) <= _TOLERANCE * scale] = 0.0
@@ -189,12 +173,12 @@ def compare_paired(
         baseline=math.fsum(before) / len(before),
         system=math.fsum(after) / len(after),
         difference=math.fsum(differences) / len(differences),
-        interval=bootstrap_interval(differences, confidence=confidence, seed=seed),
+        interval=bootstrap_interval(differences),
         wins=int(np.count_nonzero(differences > 0)),
         ties=int(np.count_nonzero(differences == 0)),
         losses=int(np.count_nonzero(differences < 0)),
         effect=cohens_d(differences),
-        permutation=permutation_test(differences, permutations=permutations, seed=seed),
+        permutation=permutation_test(differences, permutations=permutations),
         t_test=t_test(differences),
     )
 
@@ -213,14 +197,14 @@ def power(effect: float, questions: int, alpha: float = ALPHA) -> float:
     return float(min(1.0, probability)) if math.isfinite(probability) else 1.0
 
 
-def detectable_effect(questions: int, alpha: float = ALPHA) -> float:
+def detectable_effect(questions: int) -> float:
     """The smallest effect (Cohen's d_z) that the paired t-test detects with probability ``POWER``."""
     from scipy import optimize
 
     largest = 1.0
-    while power(largest, questions, alpha) < POWER:
+    while power(largest, questions) < POWER:
         largest *= 2
-    root: float = optimize.brentq(lambda effect: power(effect, questions, alpha) - POWER, 0.0, largest)
+    root: float = optimize.brentq(lambda effect: power(effect, questions) - POWER, 0.0, largest)
     return root
 
 
@@ -242,13 +226,6 @@ def mean_and_sd(values: Sequence[float]) -> Spread:
 
 def _mean(sample: np.ndarray, axis: int) -> Any:
     return sample.mean(axis=axis).round(_DIGITS)
-
-
-def _column(values: Values) -> np.ndarray:
-    column = np.asarray(values, dtype=np.float64)
-    if column.ndim != 1 or not len(column) or not np.isfinite(column).all():
-        raise ValueError(f"{values!r}: expected one finite value per question")
-    return column
 
 
 def _all_sums(groups: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,11 +1,9 @@
 """Texts in pools files: lookup by id, and groups of questions by the length of the relevant answer."""
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
 from aptool.data.pools import Answers, PoolBatch, Pools, list_units, read_pools
 from aptool.data.runs import Qrels
@@ -15,36 +13,29 @@ from aptool.text.tokenizer import WordTokenizer
 
 _MOST_LENGTHS = 12  # groups by the length of the relevant answer
 _ROUND_STEPS = (1, 2, 5)
+_KEYS = ["question_id", "answer_id"]
 
 
-class PoolTexts(NamedTuple):
-    """Texts of questions and candidates."""
-
-    questions: dict[str, str]  # by question id
-    answers: dict[tuple[str, str], str]  # by question id and answer id
-
-
-def find_texts(pools: Iterable[PathOrUrl], pairs: pl.DataFrame, answers: Answers | None = None) -> PoolTexts:
+def find_texts(
+    pools: Sequence[PathOrUrl], pairs: pl.DataFrame, answers: Answers | None = None
+) -> pl.DataFrame:
     """Look up the texts of distinct pairs (question_id, answer_id), with one row group in memory at a time.
 
-    Pairs that no pools file has are skipped.
+    Returns question_id, answer_id, question, answer (both texts) of the pairs that a pools file has; none
+    without files.
     """
-    questions: dict[str, str] = {}
-    texts: dict[tuple[str, str], str] = {}
-    requested = set(pairs["question_id"].to_list())
-    for unit in list_units(pools):
+    parts = [pl.DataFrame(schema=dict.fromkeys((*_KEYS, "question", "answer"), pl.String))]
+    for unit in list_units(pools) if pools else ():
         batch = read_pools(unit, answers)
-        ids = batch.question_ids.to_pylist()
-        rows = [row for row, name in enumerate(ids) if name in requested]
-        if not rows:
-            continue
-        questions.update((ids[row], batch.questions[row].as_py()) for row in rows)
-        matches = _candidates(batch, pairs)
-        texts.update(
-            ((question, answer), batch.answers[text].as_py())
-            for question, answer, text in matches.iter_rows()
+        rows = _candidates(batch, pairs)
+        parts.append(
+            rows.select(
+                *_KEYS,
+                question=pl.Series(batch.questions.take(rows["question"].to_arrow())),
+                answer=pl.Series(batch.answers.take(rows["answer"].to_arrow())),
+            )
         )
-    return PoolTexts(questions, texts)
+    return pl.concat(parts).unique(_KEYS, maintain_order=True)
 
 
 def length_groups(pools: Pools, qrels: Qrels) -> pl.DataFrame:
@@ -64,13 +55,13 @@ def relevant_lengths(
 
     Returns question_id (str), tokens (i64: words and punctuation marks).
     """
-    judged = qrels.filter(pl.col("relevance") > 0).select("question_id", "answer_id")
+    judged = qrels.filter(pl.col("relevance") > 0).select(_KEYS)
     tokenizer = WordTokenizer.from_words([])
     parts = [pl.DataFrame(schema={"question_id": pl.String, "tokens": pl.Int64})]
     for unit in list_units(pools):
         batch = read_pools(unit, answers)
         relevant = _candidates(batch, judged)
-        texts = batch.answers.take(pa.array(relevant["text"].to_numpy())).to_pylist()
+        texts = batch.answers.take(relevant["answer"].to_arrow()).to_pylist()
         tokens = pl.Series("tokens", [len(tokenizer.split(text)) for text in texts], dtype=pl.Int64)
         parts.append(relevant.select("question_id", tokens))
     return pl.concat(parts).group_by("question_id", maintain_order=True).agg(pl.col("tokens").min())
@@ -99,6 +90,8 @@ def length_thresholds(tokens: np.ndarray) -> list[int]:
 
 
 def _candidates(batch: PoolBatch, pairs: pl.DataFrame) -> pl.DataFrame:
-    """The candidates of a batch that are among ``pairs``: question_id, answer_id, text (row of the text)."""
-    candidates = batch.pairs().with_columns(text=pl.Series(batch.pair_answer))
-    return candidates.join(pairs, on=["question_id", "answer_id"], how="semi", maintain_order="left")
+    """The candidates of a batch that are among ``pairs``: both ids, and the rows of both texts."""
+    candidates = batch.pairs().with_columns(
+        question=pl.Series(batch.pair_question), answer=pl.Series(batch.pair_answer)
+    )
+    return candidates.join(pairs, on=_KEYS, how="semi", maintain_order="left")

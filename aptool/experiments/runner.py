@@ -13,10 +13,9 @@ import polars as pl
 
 from aptool.data import trecqa, wikiqa
 from aptool.data.collection import Collection
-from aptool.data.folds import write_folds
+from aptool.data.folds import labelled_pools, write_folds
 from aptool.data.importing import splits_in
 from aptool.data.insuranceqa import V1_ANSWERS, import_insuranceqa
-from aptool.data.leaks import labelled_pools
 from aptool.data.runs import read_run
 from aptool.data.trec import read_qrels
 from aptool.data.trecqa import import_trecqa

@@ -12,8 +12,7 @@ from aptool.data.runs import read_run
 from aptool.data.trec import read_qrels
 from aptool.documents import json_text, read_json
 from aptool.errors import InputError
-from aptool.evaluation.evaluation import mean_over_runs
-from aptool.evaluation.measures import evaluate_frames
+from aptool.evaluation.measures import evaluate_frames, mean_over_runs
 from aptool.evaluation.significance import Paired, Spread, compare_paired, holm, mean_and_sd
 from aptool.experiments.matrix import ExperimentMatrix
 from aptool.experiments.trial import Result
@@ -25,6 +24,7 @@ from aptool.reporting.html import markdown_table
 # Fewer than for one comparison: every pair of systems is tested.
 PERMUTATIONS = 10_000
 TABLE = "table.json"
+OVER_SEEDS = "± is the standard deviation over seeds"  # caption of a table with several seeds
 
 
 class SystemPair(NamedTuple):
@@ -159,7 +159,9 @@ def write_table(
         "results": entries,
         "paired": pairs,
     }
-    _write(folder / "table.md", markdown_table(table_cells(summaries, measures, costs=True), left=2))
+    table = markdown_table(table_cells(summaries, measures, costs=True), left=2)
+    caption = f"\n{OVER_SEEDS}.\n" if any(summary.seeds > 1 for summary in summaries) else ""
+    _write(folder / "table.md", table + caption)
     if tests:
         _write(folder / "paired.md", markdown_table(paired_cells(tests), left=4))
     _write(folder / TABLE, json_text(document))

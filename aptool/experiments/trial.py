@@ -18,7 +18,7 @@ import polars as pl
 
 from aptool.data.collection import Collection
 from aptool.data.pools import list_units
-from aptool.data.runs import read_run, write_run
+from aptool.data.runs import read_run, run_of_scores
 from aptool.data.trec import read_qrels, run_lines
 from aptool.documents import json_text, read_json
 from aptool.errors import AptoolError, InputError
@@ -28,7 +28,7 @@ from aptool.experiments.matrix import DEV, EvaluatedSplit, ExperimentMatrix, Tri
 from aptool.files import sha256_of
 from aptool.models.build import code_of
 from aptool.models.model import load_model, remove_model
-from aptool.outputs import EXPECTED, check_output, output_file
+from aptool.outputs import EXPECTED, output_file
 from aptool.paths import Location
 from aptool.progress import measures_line
 from aptool.scoring.model_system import ModelSystem, PoolTokenizer, model_system
@@ -247,8 +247,7 @@ def write_derived_run(run: Location, frame: pl.DataFrame, tag: str, *, overwrite
     """Write a run that follows from other runs, unless it exists with these lines."""
     lines = run_lines(frame, tag)
     if not (run.is_file() and run.read_bytes() == lines):
-        check_output(run, overwrite=overwrite)
-        write_run(run, frame, tag)
+        run_of_scores(frame, tag).save(run, overwrite=overwrite)
 
 
 def _record(run: Location) -> Location:

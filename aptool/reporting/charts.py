@@ -15,7 +15,7 @@ import polars as pl
 from aptool import version
 from aptool.data.trec import read_qrels
 from aptool.errors import InputError, first_line
-from aptool.evaluation.evaluation import averages, in_groups, mean_intervals
+from aptool.evaluation.measures import averages, in_groups, mean_intervals
 from aptool.reporting.runs import ACCURACY, CollectionResults, SystemResults
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ class Chart(NamedTuple):
     title: str
     note: str
     image: str  # data URL of an SVG file
-    data: pl.DataFrame
 
 
 def draw_charts(results: CollectionResults) -> Iterator[Chart]:
@@ -66,11 +65,12 @@ def draw_charts(results: CollectionResults) -> Iterator[Chart]:
         accuracy = accuracy_by_length({system.name: system.per_question for system in shown}, groups)
         if len(accuracy):
             note = "Over the questions whose relevant answer has at most this many words, with 95% intervals."
-            figure = plot_accuracy_by_length(accuracy)
-            yield Chart("P@1 by length of the relevant answer", note, _data_url(figure), accuracy)
+            yield Chart(
+                "P@1 by length of the relevant answer", note, _data_url(plot_accuracy_by_length(accuracy))
+            )
     curves = training_curves(trained, main)
     if len(curves):
-        yield Chart("Training by epoch", "Means over seeds.", _data_url(plot_training(curves, main)), curves)
+        yield Chart("Training by epoch", "Means over seeds.", _data_url(plot_training(curves, main)))
 
 
 def accuracy_by_length(accuracy: Mapping[str, pl.DataFrame], groups: pl.DataFrame) -> pl.DataFrame:

@@ -1,28 +1,33 @@
-"""The report on runs: results, charts and rankings in one HTML file."""
+"""The report on runs in one HTML file: results, charts, and the questions on which systems differ most."""
 
 import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import polars as pl
+
 from aptool.data.importing import warn_of_added
+from aptool.data.runs import read_run
+from aptool.data.trec import rank_candidates, read_qrels
 from aptool.environment import command
 from aptool.errors import UsageError
-from aptool.evaluation.compare import Comparison, shown_p, verdict
-from aptool.evaluation.significance import CONFIDENCE, PERMUTATIONS, Interval
+from aptool.evaluation.compare import Comparison, question_deltas, shown_p, verdict
+from aptool.evaluation.significance import ALPHA, PERMUTATIONS, Interval
+from aptool.evaluation.texts import find_texts
 from aptool.outputs import check_apart, check_output
 from aptool.paths import Location
 from aptool.reporting.charts import check_installed, draw_charts
 from aptool.reporting.html import environment, write_page
-from aptool.reporting.questions import Differences, largest_differences
 from aptool.reporting.runs import CollectionResults, Runs, SystemResults, evaluate_systems
 from aptool.version import __version__, install_command
 
 if TYPE_CHECKING:
     import torch
 
+    from aptool.models.explain import Explanation
+
 logger = logging.getLogger(__name__)
 
-DETAILS = ("System", "Measure", "Mean", "95% interval", "Δ", "95% interval of Δ", "p", "p, Holm", "d")
-COUNTS = ("Wins", "Ties", "Losses")
+_KEYS = ["question_id", "answer_id"]
 
 
 def write_report(
@@ -63,7 +68,7 @@ def write_report(
         systems = runs.on(name)
         chosen = baseline if baseline in systems else None
         results = evaluate_systems(name, judged, systems, runs.measures, chosen)
-        differences = largest_differences(results, top=questions, depth=depth, device=picked)
+        differences = _largest_differences(results, questions, depth, picked)
         warn_of_added(judged.qrels)
         logger.info(f"{name}: charts")
         sections.append(_section(results, differences, runs.command))
@@ -72,7 +77,7 @@ def write_report(
         "systems": len(names),
         "depth": depth,
         "permutations": PERMUTATIONS,
-        "alpha": f"{1 - CONFIDENCE:.2g}",
+        "alpha": f"{ALPHA:.2g}",
         "version": __version__,
         "command": command(),
         "mark": mark,
@@ -93,7 +98,7 @@ def _device(name: str) -> "torch.device | None":
     return pick_device(name)
 
 
-def _section(results: CollectionResults, differences: Differences, command: str | None) -> dict[str, Any]:
+def _section(results: CollectionResults, differences: dict[str, Any], command: str | None) -> dict[str, Any]:
     """The template values of one collection; ``command`` ran the matrix."""
     return {
         "results": results,
@@ -154,7 +159,8 @@ def mark(comparison: Comparison | None) -> str:
 
 def detail_rows(results: CollectionResults) -> list[list[str]]:
     """The intervals and the tests of all systems and measures, column titles first."""
-    rows = [[*DETAILS, *COUNTS]]
+    titles = ["System", "Measure", "Mean", "95% interval", "Δ", "95% interval of Δ", "p", "p, Holm", "d"]
+    rows = [[*titles, "Wins", "Ties", "Losses"]]
     for system in results.systems:
         for measure in results.measures:
             mean = system.spreads[measure].text(len(system.entries))
@@ -200,3 +206,109 @@ def run_rows(results: CollectionResults) -> list[list[str]]:
                 row.append(f"{trained['collection']} {trained['fingerprint']}")
             rows.append(row)
     return rows
+
+
+def _largest_differences(
+    results: CollectionResults, top: int, depth: int, device: "torch.device | None"
+) -> dict[str, Any]:
+    """The ``top`` questions with the largest gains over the baseline and as many with the largest losses.
+
+    ``better`` and ``worse`` are the numbers of questions, including those not listed, ``gained`` and ``lost``
+    the listed ones, as of `_describe`, and ``seed`` is that of the rankings.
+
+    The system is the best trained system, or the best system if none was trained. The measure is the main
+    measure, a mean over seeds. The rankings are those of the first seed, with the first ``depth`` answers and
+    all relevant answers. The first answer and the highest-ranked relevant answer have heat maps, unless the
+    system has no weights of words or the device is None.
+    """
+    baseline = next(each for each in results.systems if each.name == results.baseline)
+    others = [each for each in results.systems if each is not baseline] or [baseline]
+    trained = [each for each in others if each.configs]
+    system = max(trained or others, key=lambda each: each.spreads[results.measures[0]].mean)
+    better, worse = question_deltas(baseline.per_question, system.per_question, results.measures[0])
+    listed = pl.concat([better.head(top), worse.head(top)])
+    questions = _describe(results, system, baseline, listed, depth, device)
+    gained = min(top, better.height)
+    return {
+        "system": system.name,
+        "seed": system.entries[0].seed,
+        "better": better.height,
+        "worse": worse.height,
+        "gained": questions[:gained],
+        "lost": questions[gained:],
+    }
+
+
+def _describe(
+    results: CollectionResults,
+    system: SystemResults,
+    baseline: SystemResults,
+    deltas: pl.DataFrame,
+    depth: int,
+    device: "torch.device | None",
+) -> list[dict[str, Any]]:
+    """The rows of `question_deltas` with text, candidates, relevant, missing and answers.
+
+    ``candidates`` and ``relevant`` are their numbers, ``missing`` the relevant answers that are not among the
+    candidates. An answer has answer_id, answer (its text), rank (from 1), score, baseline_rank (None if the
+    baseline's run lacks it), is_relevant and heat_map.
+    """
+    asked = results.questions
+    qrels = read_qrels(asked.qrels).filter(pl.col("relevance") > 0)
+    relevant = qrels.join(deltas, on="question_id", how="semi").select(*_KEYS, is_relevant=True)
+    before, after = (_ranking(each, deltas) for each in (baseline, system))
+    ranks = before.select(*_KEYS, baseline_rank="rank")
+    shown = after.join(relevant, on=_KEYS, how="left", maintain_order="left")
+    shown = shown.join(ranks, on=_KEYS, how="left", maintain_order="left")
+    shown = shown.with_columns(pl.col("is_relevant").fill_null(value=False))
+    shown = shown.filter((pl.col("rank") <= depth) | pl.col("is_relevant"))
+    texts = find_texts(asked.pools, shown, asked.shared_answers() if asked.pools else None)
+    shown = shown.join(texts, on=_KEYS, how="left", maintain_order="left")
+    heat_maps = _heat_maps(system, shown, device)
+    answers = shown.rows_by_key("question_id", named=True, include_key=True)
+    missing = relevant.join(after, on=_KEYS, how="anti").sort("answer_id").rows_by_key("question_id")
+    candidates = dict(after.group_by("question_id").len().iter_rows())
+    judged = dict(relevant.group_by("question_id").len().iter_rows())
+    questions = []
+    for row in deltas.iter_rows(named=True):
+        question = row["question_id"]
+        of_question = answers.get(question, [])
+        for answer in of_question:
+            answer["heat_map"] = heat_maps.get((question, answer["answer_id"]))
+        questions.append(
+            {
+                **row,
+                "text": next((answer["question"] for answer in of_question if answer["question"]), ""),
+                "candidates": candidates.get(question, 0),
+                "relevant": judged.get(question, 0),
+                "missing": [answer for answer, _ in missing.get(question, [])],
+                "answers": of_question,
+            }
+        )
+    return questions
+
+
+def _ranking(system: SystemResults, questions: pl.DataFrame) -> pl.DataFrame:
+    """Rank the candidates of some questions by the first seed of a system."""
+    run = read_run(system.entries[0].run).frame
+    return rank_candidates(run.join(questions, on="question_id", how="semi"))
+
+
+def _heat_maps(
+    system: SystemResults, shown: pl.DataFrame, device: "torch.device | None"
+) -> dict[tuple[str, str], "Explanation"]:
+    """Explain the scores of the first answer and of the highest-ranked relevant answer of each question."""
+    folder = system.entries[0].model
+    if folder is None or device is None:
+        return {}
+    from aptool.models.explain import explain_pairs, gives_weights
+    from aptool.models.model import load_model
+
+    model = load_model(folder, device)
+    if not gives_weights(model):
+        return {}
+    logger.info(f"heat maps of {system.name}")
+    best = pl.col("is_relevant") & (pl.col("is_relevant").cum_sum().over("question_id") == 1)
+    chosen = shown.filter((pl.col("rank") == 1) | best).drop_nulls("answer")
+    pairs = chosen.select("question", "answer").rows()
+    return dict(zip(chosen.select(_KEYS).rows(), explain_pairs(model, pairs), strict=True))

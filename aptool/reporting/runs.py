@@ -14,8 +14,7 @@ from aptool.data.writing import MANIFEST
 from aptool.documents import read_json
 from aptool.errors import InputError, counted
 from aptool.evaluation.compare import Comparison, compare_tables
-from aptool.evaluation.evaluation import averages, mean_intervals, mean_over_runs
-from aptool.evaluation.measures import evaluate_frames
+from aptool.evaluation.measures import averages, evaluate_frames, mean_intervals, mean_over_runs
 from aptool.evaluation.names import is_mean
 from aptool.evaluation.significance import Interval, Spread, mean_and_sd
 from aptool.evaluation.texts import groups_by_length, relevant_lengths
@@ -38,7 +37,6 @@ class RunEntry(NamedTuple):
     seed: int
     run: Location
     model: Location | None  # its model folder, if it was trained
-    sha256: str | None = None  # of the run file that was evaluated, if recorded
 
     @property
     def config(self) -> dict[str, Any] | None:
@@ -135,18 +133,12 @@ def read_runs(folder: PathOrUrl) -> Runs:
         if not measures:
             raise ValueError("no measures")
         recorded = {
-            name: (recorded_folder(root, entry["path"]), entry.get("fingerprint"))
-            for name, entry in document.get("collections", {}).items()
+            name: (recorded_folder(root, entry["path"]), entry["fingerprint"])
+            for name, entry in document["collections"].items()
         }
-        command = document.get("command")
+        command = document["command"]
     except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
         raise InputError(path, value=repr(error), expected="the results of `aptool matrix`") from error
-    for entry in entries:
-        if not entry.run.is_file():
-            raise InputError(entry.run, problem="file not found", expected=f"a run file listed in {path}")
-        if entry.sha256 is not None and entry.sha256 != sha256_of(entry.run):
-            expected = "the run that it evaluated; run `aptool matrix` again"
-            raise InputError(entry.run, problem=f"changed since {path} was written", expected=expected)
     splits = {entry.collection: entry.run.name.removesuffix(".run") for entry in entries}
     if not splits.keys() <= recorded.keys():
         missing = min(splits.keys() - recorded.keys())
@@ -160,10 +152,13 @@ def _entry(folder: Location, result: dict[str, Any]) -> RunEntry:
     model = run.parent / "model"
     if not all(isinstance(result[name], str) for name in ("collection", "system")):
         raise TypeError("collection and system: expected two names")
+    if not run.is_file():
+        raise InputError(run, problem="file not found", expected=f"a run file listed in {folder / TABLE}")
+    if result["sha256"] != sha256_of(run):
+        expected = "the run that it evaluated; run `aptool matrix` again"
+        raise InputError(run, problem=f"changed since {folder / TABLE} was written", expected=expected)
     trained = model if (model / "config.json").is_file() else None
-    return RunEntry(
-        result["collection"], result["system"], int(result["seed"]), run, trained, result.get("sha256")
-    )
+    return RunEntry(result["collection"], result["system"], int(result["seed"]), run, trained)
 
 
 def recorded_folder(folder: Location, path: str) -> Location:
@@ -174,10 +169,10 @@ def recorded_folder(folder: Location, path: str) -> Location:
     return below if (below / MANIFEST).is_file() else location(path)
 
 
-def _questions(folder: Location, scored: str | None, split: str) -> Questions:
-    """The questions of a split; ``scored`` is the fingerprint of the scored collection, if recorded."""
+def _questions(folder: Location, scored: str, split: str) -> Questions:
+    """The questions of a split; ``scored`` is the fingerprint of the scored collection."""
     collection = Collection(folder)
-    if scored is not None and scored != collection.fingerprint:
+    if scored != collection.fingerprint:
         expected = f"{scored}, which was scored; run `aptool matrix` again"
         raise InputError(folder, position="fingerprint", value=collection.fingerprint, expected=expected)
     return questions_of_split(collection, split)

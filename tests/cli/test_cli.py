@@ -153,7 +153,7 @@ def test_closed_or_full_streams_change_no_output(tmp_path, streams):
     command = f"exec {sys.executable} -m aptool"
 
     evaluated = subprocess.run(
-        f"{command} eval x.run --qrels x.qrels --per-question x.jsonl {streams}",
+        f"{command} eval x.run --qrels x.qrels --per-question x.csv {streams}",
         shell=True,
         cwd=tmp_path,
         stdout=subprocess.PIPE,
@@ -163,7 +163,7 @@ def test_closed_or_full_streams_change_no_output(tmp_path, streams):
 
     assert (evaluated.returncode, refused.returncode) == (0, 1)
     assert (b"1.0000" in evaluated.stdout) == ("1>" not in streams)
-    assert (tmp_path / "x.jsonl").read_text(encoding="utf-8").count("\n") == 1
+    assert (tmp_path / "x.csv").read_text(encoding="utf-8").count("\n") == 2
 
 
 @pytest.mark.parametrize(

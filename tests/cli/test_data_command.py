@@ -5,7 +5,7 @@ from click.testing import CliRunner
 from recorded import recorded
 
 from aptool.cli.data import data
-from aptool.errors import AptoolError, InputError, UsageError
+from aptool.errors import AptoolError, UsageError
 
 HEADER = "QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence\tLabel\n"
 ROWS = (
@@ -40,41 +40,6 @@ def test_import_prints_counts_and_applied_policies(tmp_path, wikiqa):
         "train: questions dropped not answerable: 1",
         f"written: {tmp_path}/out",
     ]
-
-
-def test_only_the_same_collection_is_written_again(tmp_path, wikiqa):
-    out = tmp_path / "out"
-    out.mkdir()
-    run("import", "wikiqa", wikiqa, "--output", out)
-    before = (out / "collection.json").read_text(encoding="utf-8")
-    run("import", "wikiqa", wikiqa, "--output", out)
-    answerable = ("import", "wikiqa", wikiqa, "--output", out, "--questions", "answerable")
-    with pytest.raises(InputError, match="out: it exists; expected another path, or --overwrite"):
-        run(*answerable)
-    assert (out / "collection.json").read_text(encoding="utf-8") == before
-    run(*answerable, "--overwrite")
-    assert (out / "collection.json").read_text(encoding="utf-8") != before
-
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "thesis.txt").write_text("dear to someone", encoding="utf-8")
-    for command in (
-        ["import", "wikiqa", wikiqa, "--output", other],
-        ["functions", "--output", other],
-    ):
-        with pytest.raises(InputError, match="other: it exists; expected another path"):
-            run(*command)
-    assert [file.name for file in other.iterdir()] == ["thesis.txt"]
-
-
-def test_a_failed_import_leaves_the_old_collection(tmp_path, wikiqa):
-    run("import", "wikiqa", wikiqa, "--output", tmp_path / "out")
-    before = (tmp_path / "out/collection.json").read_bytes()
-    (tmp_path / "a.tsv").write_text(HEADER + ROWS + "Q3\n", encoding="utf-8")
-    with pytest.raises(InputError, match="line 6"):
-        run("import", "wikiqa", wikiqa, "--output", tmp_path / "out")
-    assert (tmp_path / "out/collection.json").read_bytes() == before
-    assert {path.name for path in tmp_path.iterdir()} == {"a.tsv", "out"}
 
 
 @pytest.mark.parametrize(

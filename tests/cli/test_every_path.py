@@ -9,7 +9,7 @@ import pytest
 import s3
 from tiny import labelled_pools, options
 
-from aptool.files import stat
+from aptool.files import sha256_of, stat
 from aptool.paths import Url, names
 
 SETTINGS = " ".join(
@@ -117,6 +117,7 @@ def local_inputs(tmp_path_factory, collection_folder, model_folder):
     """The folder of inputs on a disk."""
     import shutil
 
+    from aptool.data.collection import Collection
     from aptool.data.pools import list_units
     from aptool.data.writing import CollectionWriter
     from aptool.scoring.run import score_files
@@ -146,7 +147,9 @@ def local_inputs(tmp_path_factory, collection_folder, model_folder):
     shutil.copyfile(folder / "a.run", run)
     line = {"collection": "tiny", "system": "random", "means": {"MAP": 0.5}, "train_seconds": 0.0}
     shutil.copytree(collection_folder, folder / "t" / "c")
-    document = {"collections": {"tiny": {"path": "c"}}}
+    entry["sha256"] = sha256_of(run)
+    recorded = {"path": "c", "fingerprint": Collection(collection_folder).fingerprint}
+    document = {"command": "aptool matrix t.toml --output t", "collections": {"tiny": recorded}}
     document |= {"results": [entry], "lines": [{**line, "bytes_per_answer": 4.0, "pairs_per_second": 9.5}]}
     (folder / "t" / "table.json").write_text(json.dumps(document))
     beir = folder / "beir"

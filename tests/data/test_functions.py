@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aptool.data import leaks
+from aptool.data import near_copies
 from aptool.data.functions import import_functions, split_of
 from aptool.data.source_code import (
     SourceFile,
@@ -155,14 +155,14 @@ def test_sources_hold_no_tests_and_no_vendored_copies():
     st.sampled_from([1, 3]),
 )
 def test_the_join_finds_exactly_the_near_pairs(texts, threshold, width):
-    sets = leaks.encode(texts, width)
+    sets = near_copies.encode(texts, width)
     runs = [runs_of(text, width) for text in texts]
     expected = [
         (i, j)
         for i, j in itertools.product(range(len(texts)), repeat=2)
         if runs[i] and len(runs[i] & runs[j]) >= threshold * len(runs[i] | runs[j])
     ]
-    assert leaks.near_pairs(sets, sets, threshold) == expected
+    assert near_copies.near_pairs(sets, sets, threshold) == expected
 
 
 def runs_of(words, width):
@@ -191,8 +191,8 @@ def definition(name, question, words, prefix=""):
     return f'{prefix}def {name}(x):\n    """{question}."""\n    return {" + ".join(words)}\n\n'
 
 
-@pytest.fixture
-def tree(tmp_path):
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
     """Files of all splits with random functions, and planted copies within and across splits."""
     draw = random.Random(5)
     vocabulary = ["".join(draw.choices("bcdfgklmnprt", k=6)) for _ in range(600)]
@@ -208,24 +208,31 @@ def tree(tmp_path):
     twin = [*body[:24], "other"]
     # The same answer twice; a synchronous and an asynchronous twin; a nearly equal question; one question
     # with two answers.
-    files[first["train"]] += definition("same", "Compute the frobnicated answer of everything", body)
-    files[first["test"]] += definition("same", "Give whatever was asked for earlier", body)
+    for split, name, question, words in (
+        ("train", "same", "Compute the frobnicated answer of everything", body),
+        ("test", "same", "Give whatever was asked for earlier", body),
+        ("train", "near", "Open the big red door of a house", draw.sample(vocabulary, 25)),
+        ("test", "near", "Opens the big red doors of the house", draw.sample(vocabulary, 25)),
+        ("train", "left", "Turn the large wheel to the left", draw.sample(vocabulary, 25)),
+        ("test", "right", "Turn the large wheel to the right", draw.sample(vocabulary, 25)),
+    ):
+        files[first[split]] += definition(name, question, words)
     files[first["dev"]] += definition("twin", "Wait for the slow remote machine", twin, "async ")
-    files[first["train"]] += definition(
-        "near", "Open the big red door of a house", draw.sample(vocabulary, 25)
-    )
-    files[first["test"]] += definition(
-        "near", "Opens the big red doors of the house", draw.sample(vocabulary, 25)
-    )
-    files[first["train"]] += definition(
-        "left", "Turn the large wheel to the left", draw.sample(vocabulary, 25)
-    )
-    files[first["test"]] += definition(
-        "right", "Turn the large wheel to the right", draw.sample(vocabulary, 25)
-    )
-    folder = tmp_path / "tree"
-    folder.mkdir()
+    # Two versions of a function.
+    words = [f"value{letter}" for letter in "abcdefghijkl"]
+    files[first["train"]] += definition("get", "Ask the server for its time", words)
+    later = definition("get_later", "Asks the server for the time", [*words[:11], "more"], "async ")
+    files[first["train"]] += later
+    folder = tmp_path_factory.mktemp("tree")
     return [source_file(folder / name, text) for name, text in files.items()]
+
+
+@pytest.fixture(scope="module")
+def built(tree, tmp_path_factory):
+    """The collection of these files."""
+    folder = tmp_path_factory.mktemp("functions") / "out"
+    import_functions(folder, sources=tree)
+    return folder
 
 
 def contents(folder):
@@ -258,9 +265,8 @@ def assert_splits_apart(rows):
             assert similarity(a[2], b[2]) < 0.4, (a[0], b[0])
 
 
-def test_no_two_splits_share_a_text_or_near_copies(tree, tmp_path):
-    import_functions(tmp_path / "out", sources=tree)
-    rows_by_split, _, _ = contents(tmp_path / "out")
+def test_no_two_splits_share_a_text_or_near_copies(built):
+    rows_by_split, _, _ = contents(built)
     assert_splits_apart(rows_by_split)
     names = {row[0].split(":")[1]: split for split in SPLITS for row in rows_by_split[split]}
     # Of each planted pair, the function of the later split stays; of a question with two answers, neither.
@@ -269,35 +275,19 @@ def test_no_two_splits_share_a_text_or_near_copies(tree, tmp_path):
     assert "near" not in names
     assert names["right"] == "test"
     assert "left" not in names
-    policies = json.loads((tmp_path / "out" / "collection.json").read_text())["policies"]
+    assert ("get" in names) != ("get_later" in names)
+    policies = json.loads((built / "collection.json").read_text())["policies"]
+    assert policies["near_copies_of_same_question_dropped"] == {"train": 1}
     assert policies["answers_repeated_dropped"] == {"train": 1}
     assert policies["near_copies_of_later_split_dropped"] == {"train": 1, "dev": 1}
     assert policies["questions_repeated_dropped"] == {"train": 1, "test": 1}
-    # 76 files of 5 functions, and two of the 7 planted functions, both in test.
-    assert sum(map(len, rows_by_split.values())) == 76 * 5 + 2
-    assert {split: len(rows) for split, rows in rows_by_split.items()} == {
-        "train": 300,
-        "dev": 40,
-        "test": 42,
-    }
+    # 76 files of 5 functions, and three of the 9 planted functions, two of them in test.
+    sizes = {split: len(rows) for split, rows in rows_by_split.items()}
+    assert sizes == {"train": 301, "dev": 40, "test": 42}
 
 
-def test_one_version_of_a_function_stays(tmp_path, tree):
-    words = [f"value{letter}" for letter in "abcdefghijkl"]
-    twins = definition("get", "Ask the server for its time", words)
-    twins += definition("get_later", "Asks the server for the time", [*words[:11], "more"], "async ")
-    extra = source_file(tree[0].path.with_name(module_of("train", 1000)), twins)
-    import_functions(tmp_path / "out", sources=[*tree, extra])
-    rows_by_split, _, _ = contents(tmp_path / "out")
-    names = [row[0].split(":")[1] for row in rows_by_split["train"] if "server" in row[1]]
-    assert len(names) == 1
-    policies = json.loads((tmp_path / "out" / "collection.json").read_text())["policies"]
-    assert policies["near_copies_of_same_question_dropped"] == {"train": 1}
-
-
-def test_a_pool_has_the_relevant_answer_and_the_best_of_its_split(tree, tmp_path):
-    import_functions(tmp_path / "out", sources=tree)
-    rows_by_split, pools, _ = contents(tmp_path / "out")
+def test_a_pool_has_the_relevant_answer_and_the_best_of_its_split(built):
+    rows_by_split, pools, _ = contents(built)
     for split, rows in rows_by_split.items():
         answers = {gold: answer for _, _, gold, answer in rows}
         ids = list(answers)
@@ -317,13 +307,12 @@ def digests(folder):
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(folder.iterdir())}
 
 
-def test_the_same_files_in_another_folder_give_the_same_bytes(tree, tmp_path):
-    import_functions(tmp_path / "one", sources=tree)
+def test_the_same_files_in_another_folder_give_the_same_bytes(tree, built, tmp_path):
     folder = tmp_path / "other"
     folder.mkdir()
     moved = [source_file(folder / source.name, source.path.read_bytes()) for source in reversed(tree)]
     import_functions(tmp_path / "two", sources=moved)
-    assert digests(tmp_path / "one") == digests(tmp_path / "two")
+    assert digests(built) == digests(tmp_path / "two")
 
 
 def test_a_limit_samples_the_splits_in_proportion(tree, tmp_path):
@@ -338,14 +327,9 @@ def test_a_limit_samples_the_splits_in_proportion(tree, tmp_path):
 
 def test_installed_packages_in_small(tmp_path):
     """Real text gives the same bytes in processes with different hash seeds, and separate splits."""
-    code = "import sys; from pathlib import Path; from aptool.data.functions import import_functions; "
-    code += "import_functions(Path(sys.argv[1]), 200)"
-    for seed in ("1", "2"):
-        subprocess.run(
-            [sys.executable, "-c", code, tmp_path / seed],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            check=True,
-        )
+    import_functions(tmp_path / "1", 200)
+    command = [sys.executable, "-m", "aptool", "data", "functions", "--limit", "200", "--output"]
+    subprocess.run([*command, tmp_path / "2"], env={**os.environ, "PYTHONHASHSEED": "2"}, check=True)
     assert digests(tmp_path / "1") == digests(tmp_path / "2")
     rows_by_split, pools, texts = contents(tmp_path / "1")
     assert_splits_apart(rows_by_split)
@@ -355,5 +339,4 @@ def test_installed_packages_in_small(tmp_path):
         assert len({row[column] for row in rows}) == len(rows)
     assert set(texts) == {answer for split in SPLITS for pool in pools[split].values() for answer in pool}
     details = json.loads((tmp_path / "1" / "collection.json").read_text())["details"]
-    assert details["packages"]["torch"].startswith("2.")
     assert sum(details["functions_per_package"].values()) == len(rows)

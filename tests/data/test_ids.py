@@ -5,6 +5,7 @@ import contextlib
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -13,9 +14,9 @@ from aptool.data.check import check_path
 from aptool.data.collection import Collection
 from aptool.data.parquet import arrow_schema
 from aptool.data.pools import list_units, read_answers, read_pools
-from aptool.data.runs import read_run, write_run
+from aptool.data.runs import Qrels, Run, read_run
 from aptool.data.table import pools_of
-from aptool.data.trec import read_qrels, write_qrels
+from aptool.data.trec import read_qrels
 from aptool.data.writing import CollectionWriter, LabelledPool
 from aptool.documents import load_schema
 from aptool.errors import InputError
@@ -96,8 +97,8 @@ def test_all_readers_and_writers_agree(tmp_path, question, answer):
         pairs = frame.with_columns(**{name: pl.lit(value) for name, value in pair.items()})
         assert passes(lambda: list(pools_of("x", pairs))) is legal
         scores, labels = frame.with_columns(score=pl.lit(1.0)), frame.with_columns(relevance=pl.lit(1))
-        assert passes(lambda: write_run(tmp_path / "x.run", scores, "t")) is legal
-        assert passes(lambda: write_qrels(tmp_path / "x.qrels", labels)) is legal
+        assert passes(lambda: Run(scores).save(tmp_path / "x.run", overwrite=True)) is legal
+        assert passes(lambda: Qrels(labels).save(tmp_path / "x.qrels", overwrite=True)) is legal
         assert passes(lambda: read_by_hand(tmp_path / "y.parquet", question, answer)) is legal
     if not legal:
         return
@@ -121,3 +122,9 @@ def read_by_hand(path, question, answer):
     row = {"question_id": question, "question": "?", "candidates": [{"answer_id": answer, "text": "t"}]}
     pq.write_table(pa.Table.from_pylist([row], schema=arrow_schema("pools")), path)
     read_pools(list_units([path])[0])
+
+
+def test_tag_must_be_one_word(tmp_path):
+    for tag in ("", "a b", "a\x01"):
+        with pytest.raises(InputError, match=r"column 'tag'.*expected one word without white space"):
+            Run({"q": {"a": 1.0}}, tag).save(tmp_path / "x.run")

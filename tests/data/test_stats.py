@@ -19,8 +19,8 @@ def small(tmp_path):
     """Three questions.
 
     q1 "who is it ?" (4 words): relevant "it is me ." (4), non-relevant "no" (1), "no" again under another id
-    q2 "why ?" (2 words): relevant "so that it's me" (6 tokens of the tokenizer, which splits it ' s; 4 for
-       whitespace), and a relevant answer "x" that is not in its pool
+    q2 "why ?" (2 words): relevant "so that it's me" (4 words), and a relevant answer "x" that is not in its
+       pool
     q3 "when ?" (2 words): wrong "no" (1)
     """
     pools = [
@@ -41,23 +41,14 @@ def test_counted_by_hand(small):
     assert (dev.questions, dev.candidates) == (3, 5)
     assert (dev.pool_mean, dev.pool_least, dev.pool_most) == (pytest.approx(5 / 3), 1, 3)
     lengths = [dev.M, dev.L]
-    assert lengths == pytest.approx([(4 + 2 + 2) / 3, (4 + 6) / 2])
-    assert dev.L_all == pytest.approx((4 + 1 + 1 + 6 + 1) / 5)
-    assert dev.L_over_M == pytest.approx((4 / 4 + 6 / 2) / 2)
-    assert (dev.relevant, dev.relevant_mean) == (3, 1)
+    assert lengths == pytest.approx([(4 + 2 + 2) / 3, (4 + 4) / 2])
+    assert dev.L_all == pytest.approx((4 + 1 + 1 + 4 + 1) / 5)
+    assert dev.L_over_M == pytest.approx((4 / 4 + 4 / 2) / 2)
+    assert dev.relevant == 3
     assert (dev.without_relevant, dev.without_nonrelevant) == (1, 1)
     assert (dev.relevant_not_in_pool, dev.questions_without_relevant_in_pool) == (1, 1)
-    assert (dev.distinct_answers, dev.repeated_texts) == (3, 1)
+    assert dev.distinct_answers == 3
     assert statistics.policies["duplicate_candidates_dropped"] == {"dev": 1}
-    # Words: who is it ? why when me . no so that ' s; running: 8 in questions, 4 + 1 + 6 in answers.
-    assert (statistics.types, statistics.tokens) == (13, 19)
-
-
-def test_whitespace_tokens(small):
-    statistics = describe(small, words="whitespace")
-    assert round(statistics.splits["dev"].L, 6) == (4 + 4) / 2
-    # it's is one word now.
-    assert (statistics.types, statistics.tokens) == (12, 17)
 
 
 def test_shared_answers_are_counted_as_texts_of_pools(tmp_path):
@@ -69,8 +60,7 @@ def test_shared_answers_are_counted_as_texts_of_pools(tmp_path):
     statistics = describe(Collection(tmp_path / "shared"))
     test = statistics.splits["test"]
     assert (test.L, test.L_all, test.L_over_M) == (3, pytest.approx(5 / 3), 1.5)
-    assert (test.distinct_answers, test.repeated_texts) == (2, 1)
-    assert (statistics.types, statistics.tokens) == (5, 6)  # a ? b c d; "d" is one distinct answer
+    assert test.distinct_answers == 2
 
 
 def test_json_and_table_have_the_same_statistics(small):
@@ -79,7 +69,7 @@ def test_json_and_table_have_the_same_statistics(small):
     assert statistics["splits"]["dev"]["questions"] == 3
     assert statistics["splits"]["dev"]["M"] == pytest.approx(8 / 3)
     table = CliRunner().invoke(data, ["stats", str(small.path)], catch_exceptions=False).stdout
-    assert table.splitlines()[0] == "small (words are tokenizer tokens)"
+    assert table.splitlines()[0] == "small"
     lines = {line[:40].strip(): line.split()[-1] for line in table.splitlines()}
     assert lines["M: words per question"] == "2.67"
     assert lines["questions without relevant answer"] == "1"
@@ -89,9 +79,7 @@ def test_json_and_table_have_the_same_statistics(small):
 def test_table_1_of_the_paper(tmp_path):
     """The numbers of questions are exact; M and L are close to the rounded means of the paper."""
     files = {split: f"{DATA}/wikiqa/WikiQA-{split}.tsv" for split in ("train", "dev")}
-    statistics = describe(
-        import_wikiqa(tmp_path / "w", files, questions="answerable"), words="whitespace"
-    ).splits
+    statistics = describe(import_wikiqa(tmp_path / "w", files, questions="answerable")).splits
     assert (statistics["train"].questions, statistics["dev"].questions) == (873, 126)
     assert (round(statistics["train"].M), round(statistics["dev"].M)) == (6, 6)
     assert round(statistics["dev"].pool_mean) == 9
@@ -100,7 +88,7 @@ def test_table_1_of_the_paper(tmp_path):
 
     folders = {"train": f"{DATA}/trecqa/train-all", "dev": f"{DATA}/trecqa/clean-dev"}
     trecqa = import_trecqa(tmp_path / "t", folders, questions="both-labels")
-    statistics = describe(trecqa, words="whitespace").splits
+    statistics = describe(trecqa).splits
     assert (statistics["train"].questions, statistics["dev"].questions) == (1162, 65)
     assert (round(statistics["dev"].M), round(statistics["dev"].L)) == (8, 28)
     assert statistics["train"].without_nonrelevant == statistics["dev"].without_relevant == 0

@@ -10,23 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aptool.data import trec
-from aptool.data.runs import read_run, write_run
-from aptool.data.trec import read_qrels, write_qrels
+from aptool.data.runs import Run, read_run
+from aptool.data.trec import read_qrels
 from aptool.errors import InputError
 
 RUN = (
     "# made by hand\n"
     "q1 Q0 a1 1 0.5 first\n"
     "\n"
-    "  q1\tQ0   a#2 \t 7 -1.5e-3 first and more words, ignored  \r\n"
+    "  q1\tQ0   a#2 \t 7 -1.5e-3 first  \r\n"
     " \t \n"
     'q"2 whatever #3 x +2 last'
 )
 RUN_ROWS = [("q1", "a1", 0.5), ("q1", "a#2", -0.0015), ('q"2', "#3", 2.0)]
 
 
-def frame(rows, number="score"):
-    return pl.DataFrame(rows, schema=["question_id", "answer_id", number], orient="row")
+def frame(rows):
+    return pl.DataFrame(rows, schema=["question_id", "answer_id", "score"], orient="row")
 
 
 @pytest.fixture
@@ -51,17 +51,11 @@ def test_run_is_read(run_file, prefix, end):
 
 
 def test_qrels_are_read(run_file):
-    qrels = read_qrels(run_file("q1 0 a1 1\n\n#q1 0 a1 2\nq1\t0\ta2\t-1\nq10 Q0 a1 +03 \n"))
+    zeros = "0" * 5_000
+    qrels = read_qrels(run_file(f"q1 0 a1 1\n\n#q1 0 a1 2\nq1\t0\ta2\t-{zeros}1\nq10 Q0 a1 +03 \n"))
 
     assert qrels.rows() == [("q1", "a1", 1), ("q1", "a2", -1), ("q10", "a1", 3)]
     assert qrels.schema == {"question_id": pl.String, "answer_id": pl.String, "relevance": pl.Int64}
-
-
-@pytest.mark.parametrize("zeros", [40, 5_000])
-def test_leading_zeros_of_a_relevance_are_read(run_file, zeros):
-    qrels = read_qrels(run_file(f"q1 0 a1 {'0' * zeros}2\nq1 0 a2 -{'0' * zeros}1\n"))
-
-    assert qrels["relevance"].to_list() == [2, -1]
 
 
 def test_a_run_is_written_in_the_order_of_its_questions_and_of_trec_eval(tmp_path):
@@ -74,7 +68,7 @@ def test_a_run_is_written_in_the_order_of_its_questions_and_of_trec_eval(tmp_pat
         ("q10", "x", -3.5),
         ("q2", "a2", 2.0),  # far from the other row of its question
     ]
-    write_run(tmp_path / "dev.run", frame(rows), "ap-cnn")
+    Run(frame(rows), "ap-cnn").save(tmp_path / "dev.run")
 
     assert (tmp_path / "dev.run").read_text(encoding="utf-8") == (
         "q2 Q0 a2 1 2.0 ap-cnn\n"
@@ -85,12 +79,6 @@ def test_a_run_is_written_in_the_order_of_its_questions_and_of_trec_eval(tmp_pat
         "q1 Q0 Z 4 1e-30 ap-cnn\n"
         "q10 Q0 x 1 -3.5 ap-cnn\n"
     )
-
-
-def test_qrels_are_written_in_order_of_their_ids(tmp_path):
-    write_qrels(tmp_path / "x.qrels", frame([("q2", "a", 0), ("q10", "b", -1), ("q10", "a", 2)], "relevance"))
-
-    assert (tmp_path / "x.qrels").read_text() == "q10 0 a 2\nq10 0 b -1\nq2 0 a 0\n"
 
 
 SHORT = "3: 'q2 Q0 a3 1': expected 6 fields (question_id Q0 answer_id rank score tag), found 4"
@@ -109,7 +97,10 @@ RUN_FAULTS = {
         "q1 Q0 a2 2 2.5 tq2 Q0 b1\n",
         "1: 'q1 Q0 a2 2 2.5 tq2 Q0 b1': expected 6 fields (question_id Q0 answer_id rank score tag), found 8",
     ),
-    "bare returns": ("q1 Q0 a1 1 1 t\rq1 Q0 a2 2 2 t\r", "1: 'q1 Q0 a1 1 1 t q1 Q0 a2 2 2 t': expected 6"),
+    "white space in an id": (
+        "q1 Q0 a 1 2 t\nq1 Q0 b\u3000c 2 1 t\n",
+        r"2: column 'answer_id': 'b\u3000c': expected an id without white space or control characters",
+    ),
     "text score": ("# c\nq1 Q0 a1 1 abc t\n", "2: column 'score': 'abc': expected a finite number"),
     "NaN": ("q1 Q0 a1 1 1 t\nq1 Q0 a2 1 NaN t\n", "2: column 'score': 'NaN': expected a finite number"),
     "duplicate": (
@@ -119,8 +110,8 @@ RUN_FAULTS = {
     "NUL": ("q1 Q0 a1 1 1 t\nq\0 Q0 a1 1 1 t\n", "2: a NUL byte; expected text, not a binary file"),
     "not UTF-8": (b"q1 Q0 a1 1 1 t\nq2 Q0 \xe9 1 1 t\n", "2: b'\\xe9': expected text in UTF-8"),
     "blank in an answer id": (
-        "q1 Q0 a1 1 1 two words\nq1 Q0 a 2 2 0.9 t\n",
-        "2: 'q1 Q0 a 2 2 0.9 t': expected 6 fields, found 7: no blank in an id",
+        "q1 Q0 a1 1 1 t\nq1 Q0 a 2 2 0.9 t\n",
+        "2: 'q1 Q0 a 2 2 0.9 t': expected 6 fields (question_id Q0 answer_id rank score tag), found 7",
     ),
 }
 QRELS_FAULTS = {
@@ -128,6 +119,7 @@ QRELS_FAULTS = {
     "float": ("q1 0 a1 1\nq1 0 a2 0.9\n", "2: column 'relevance': '0.9': expected a whole number"),
     "too long": ("q1 0 a1 9223372036854775808\n", "1: column 'relevance': '9223372036854775808': expected"),
     "duplicate": ("q1 0 a1 1\nq1 0 a1 1\n", "2: column 'answer_id': 'q1 a1': expected each candidate"),
+    "BEIR": ("query-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td2\tx\n", "3: column 'relevance': 'x'"),
 }
 
 
@@ -149,10 +141,9 @@ def test_invalid_line_is_named(run_file, read, content, message):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("pack", [bytes, gzip.compress])
-@pytest.mark.parametrize("name", ["dev.run", "dev.run.gz"])
-def test_packed_runs_are_recognised_by_their_content(run_file, pack, name):
-    assert read_run(run_file(pack(RUN.encode()), name)).frame.rows() == RUN_ROWS
+def test_packed_runs_are_recognised_by_their_content(run_file):
+    assert read_run(run_file(gzip.compress(RUN.encode()), "dev.run")).frame.rows() == RUN_ROWS
+    assert read_run(run_file(RUN, "dev.run.gz")).frame.rows() == RUN_ROWS
 
 
 def test_qrels_of_beir_are_read(run_file):
@@ -162,11 +153,6 @@ def test_qrels_of_beir_are_read(run_file):
         ("q1", "d2", 0),
         ("q2", "d1", 1),
     ]
-
-
-def test_an_error_in_qrels_of_beir_names_the_line(run_file):
-    with pytest.raises(InputError, match=r"test.tsv: line 3: column 'relevance': 'x'"):
-        read_qrels(run_file("query-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td2\tx\n", "test.tsv"))
 
 
 @pytest.mark.parametrize(
@@ -181,14 +167,6 @@ def test_an_error_in_qrels_of_beir_names_the_line(run_file):
 def test_a_file_of_another_known_format_is_named(run_file, read, line, hint):
     with pytest.raises(InputError, match=f"expected [46] fields .*; {hint}$"):
         read(run_file(line + "\n"))
-
-
-def test_line_number_is_right_in_a_long_file(run_file):
-    lines = [f"q{i} Q0 a 1 {i} t" for i in range(1, 20_001)]
-    lines[17_000 - 1] = "q Q0 a 1 one t"
-
-    with pytest.raises(InputError, match=r": line 17000: column 'score': 'one'"):
-        read_run(run_file("\n".join(lines)))
 
 
 FILES = {
@@ -215,13 +193,6 @@ def test_file_that_is_not_a_run_is_refused(run_file, content, name, message):
     assert message in str(error.value)
 
 
-def test_missing_file_and_folder_are_refused(tmp_path):
-    with pytest.raises(InputError, match=r"none\.run: file not found"):
-        read_run(tmp_path / "none.run")
-    with pytest.raises(InputError, match="a folder; expected a file"):
-        read_qrels(tmp_path)
-
-
 FLOAT32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
@@ -236,7 +207,7 @@ def test_float32_scores_keep_their_order_and_ties(tmp_path_factory, scores, kind
     scores = [struct.unpack("f", struct.pack("f", score))[0] for score in scores]
     rows = [(f"q{i % 2}", f"a{i}", score) for i, score in enumerate(scores)]
     path = tmp_path_factory.mktemp("float32") / "dev.run"
-    write_run(path, frame(rows).cast({"score": kind}), "t")
+    Run(frame(rows).cast({"score": kind}), "t").save(path)
 
     read = read_run(path).frame
 
@@ -259,7 +230,7 @@ def rank_of(rows):
 
 
 def test_minus_zero_ties_with_zero(tmp_path):
-    write_run(tmp_path / "dev.run", frame([("q", "a", 0.0), ("q", "b", -0.0)]), "t")
+    Run({"q": {"a": 0.0, "b": -0.0}}, "t").save(tmp_path / "dev.run")
 
     assert (tmp_path / "dev.run").read_text() == "q Q0 b 1 0.0 t\nq Q0 a 2 0.0 t\n"
 
@@ -270,7 +241,7 @@ def test_float64_scores_are_read_back(tmp_path_factory, scores):
     scores = [*scores, 0.1, 0.1 + 2**-55]  # different in float64, equal in float32
     rows = [("q", f"a{i}", score) for i, score in enumerate(scores)]
     path = tmp_path_factory.mktemp("float64") / "dev.run"
-    write_run(path, frame(rows), "t")
+    Run(frame(rows), "t").save(path)
 
     assert sorted(read_run(path).frame.rows()) == sorted(rows)
 
@@ -278,43 +249,13 @@ def test_float64_scores_are_read_back(tmp_path_factory, scores):
 def test_gzip_has_the_same_text_and_no_time(tmp_path):
     rows = [(f"q{i % 7}", f"a{i}", i / 3) for i in range(1000)]
     for name in ("dev.run", "dev.run.gz", "again.run.gz"):
-        write_run(tmp_path / name, frame(rows), "t")
+        Run(frame(rows), "t").save(tmp_path / name)
     packed = (tmp_path / "dev.run.gz").read_bytes()
 
     assert gzip.decompress(packed) == (tmp_path / "dev.run").read_bytes()
     assert packed == (tmp_path / "again.run.gz").read_bytes()
     assert packed[4:8] == bytes(4)  # MTIME, RFC 1952
     assert read_run(tmp_path / "dev.run.gz").frame.equals(read_run(tmp_path / "dev.run").frame)
-
-
-UNWRITABLE = {
-    "blank in an id": (
-        [("q 1", "a", 1.0)],
-        "column 'question_id': 'q 1': expected an id without white space",
-    ),
-    "no id": ([(None, "a", 1.0), ("q", "b", 1.0)], "column 'question_id': None: expected"),
-    "NaN": ([("q", "a", float("nan"))], "candidate 'a': column 'score': nan: expected a finite number"),
-    "no score": ([("q", "a", None), ("q", "b", 1.0)], "column 'score': None: expected a finite number"),
-    "repeated": ([("q", "a", 1.0), ("q", "a", 2.0)], "'q a': expected each candidate of a question once"),
-    "nothing": ([], "no row; expected at least one"),
-}
-
-
-@pytest.mark.parametrize(("rows", "message"), UNWRITABLE.values(), ids=UNWRITABLE.keys())
-def test_rows_that_cannot_be_read_back_are_not_written(tmp_path, rows, message):
-    path = tmp_path / "dev.run"
-    schema = {"question_id": pl.String, "answer_id": pl.String, "score": pl.Float64}
-
-    with pytest.raises(InputError) as error:
-        write_run(path, pl.DataFrame(rows, schema=schema, orient="row"), "t")
-
-    assert message in str(error.value)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_fractional_relevance_is_not_truncated(tmp_path):
-    with pytest.raises(TypeError, match="not an integer"):
-        write_qrels(tmp_path / "x.qrels", frame([("q", "a", 0.9)], "relevance"))
 
 
 # Ranks and scores of a question, and whether the scores order it otherwise than the ranks.

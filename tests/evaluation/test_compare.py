@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from aptool.evaluation.compare import compare_tables, describe_deltas, question_deltas
-from aptool.evaluation.evaluation import mean_intervals
+from aptool.evaluation.measures import mean_intervals
 
 
 def table(**measures):
@@ -57,18 +57,37 @@ def test_questions_are_paired_by_id():
     assert comparison.ties == 3
 
 
+def test_groups_are_compared_as_all_questions_are():
+    before, after = table(P_1=[0.0] * 6 + [1.0] * 4), table(P_1=[1.0] * 10)
+    rows = [(f"q{number}", "first", 1) for number in range(1, 7)]
+    rows += [(f"q{number}", "late", 2) for number in range(5, 10)]
+    groups = pl.DataFrame(rows, schema=["question_id", "group", "position"], orient="row")
+
+    first, late = compare_tables(before, [("b", after)], ["P_1"], groups)
+
+    # Six gains: p = 2/2^6, times 2 groups; two gains of five questions: p = 2/2^2.
+    assert (first.group, first.questions, first.difference, first.wins) == ("first", 6, 1, 6)
+    assert (first.p, first.p_holm) == (pytest.approx(1 / 32), pytest.approx(1 / 16))
+    assert (late.group, late.questions, late.baseline, late.wins) == ("late", 5, 3 / 5, 2)
+    assert late.p == late.p_holm == pytest.approx(1 / 2)
+    (alone,) = compare_tables(before[:6], [("b", after[:6])], ["P_1"])
+    assert (alone.low, alone.high, alone.p) == (first.low, first.high, first.p)
+
+
 def test_deltas_are_ordered_by_size_and_then_id():
     before = table(map=[0.5, 0.2, 1.0, 0.3, 0.1 + 0.2, 0.3, 0.1])
     after = table(map=[1.0, 0.2, 0.5, 0.9, 0.3, 0.6, 0.4])
 
+    better, worse = question_deltas(before, after, "map")
+
     # q2 did not change, and q5 by rounding only, by which q7 changed more than q6.
-    assert question_deltas(before, after, "map").select("question_id", "change").rows() == [
+    assert better.select("question_id", "change").rows() == [
         ("q4", pytest.approx(0.6)),
         ("q1", 0.5),
-        ("q3", -0.5),
         ("q6", pytest.approx(0.3)),
         ("q7", pytest.approx(0.3)),
     ]
+    assert worse.select("question_id", "change").rows() == [("q3", -0.5)]
 
 
 def test_ranks_of_the_relevant_answers():

@@ -59,3 +59,12 @@ def test_fusion_does_not_depend_on_the_order_of_the_runs():
 
     assert results[0]["score"].n_unique() == 1
     assert all(result.equals(results[0]) for result in results)
+
+
+def test_questions_have_the_order_of_the_first_run_that_has_them():
+    first = run_of({"q2": {"a": 2, "b": 1}, "q1": {"a": 1}})
+    second = run_of({"q3": {"c": 1}, "q1": {"b": 2}, "q2": {"b": 5}})
+
+    fused = reciprocal_rank_fusion([first, second])
+
+    assert fused["question_id"].unique(maintain_order=True).to_list() == ["q2", "q1", "q3"]

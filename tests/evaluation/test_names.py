@@ -29,12 +29,11 @@ IR_MEASURES = {
 }
 
 
-@pytest.mark.parametrize(("name", "trec_eval"), IR_MEASURES.items())
-def test_names_of_ir_measures_are_measures_of_trec_eval(name, trec_eval):
-    printed = name.replace("AP", "MAP", 1) if name.startswith("AP") else "MRR" if name == "RR" else name
-
-    assert parse_measures([name]) == (Measure(printed, trec_eval),)
-    assert parse_measures([printed, name.upper(), name.lower()]) == (Measure(printed, trec_eval),)
+def test_names_of_ir_measures_are_measures_of_trec_eval():
+    for name, trec_eval in IR_MEASURES.items():
+        printed = name.replace("AP", "MAP", 1) if name.startswith("AP") else "MRR" if name == "RR" else name
+        assert parse_measures([name]) == (Measure(printed, trec_eval),)
+        assert parse_measures([printed, name.upper(), name.lower()]) == (Measure(printed, trec_eval),)
 
 
 def test_ir_measures_parses_every_printed_name():
@@ -62,17 +61,8 @@ def test_levels_and_cutoffs():
 @pytest.mark.parametrize(
     "name",
     [
-        *("mmr", "recip_rank", "P_1", "official", "runid", "", "@10", "(rel=2)", "\u00e9@5"),
-        *(
-            "P",
-            "P@0",
-            "P@1.5",
-            "R",
-            "RR@1.5",
-            "Rprec@5",
-            "P@99999999999",
-            "IPrec@0.1",
-        ),
+        *("mmr", "recip_rank", "P_1", "", "@10", "(rel=2)", "\u00e9@5"),
+        *("P", "P@0", "P@1.5", "R", "Rprec@5", "P@99999999999", "IPrec@0.1"),
         *("AP(rel=0)", "AP()", "AP(k=3)", "AP(rel=99999999999)", "nDCG(rel=2)@10", "RBP(p=.8)", "ERR@10"),
     ],
 )

@@ -48,15 +48,6 @@ def test_permutation_test_is_enumeration(differences):
     assert p == pytest.approx(float(enumerated(differences)), rel=1e-9)
 
 
-def test_permutation_test_by_hand():
-    # Five equal signs: only all plus and all minus are as far from 0, 2 of 32.
-    assert permutation_test([0.5] * 5) == (pytest.approx(2 / 32), True)
-    # |3 - 1| = 2: sums of four signs that are at least 2 from 0, 2 (C(4,0) + C(4,1)) = 10 of 16.
-    assert permutation_test([1, 1, 1, -1]) == (pytest.approx(10 / 16), True)
-    # Student's patients: nine gained, one did not change.
-    assert permutation_test(SLEEP) == (pytest.approx(2 / 2**9), True)
-
-
 def test_permutation_test_of_hundreds_of_zeros_and_ones_is_mcnemars_exact_test():
     differences = [1.0] * 25 + [-1.0] * 10 + [0.0] * 300
 
@@ -78,13 +69,6 @@ def test_drawn_permutations_approximate_enumeration():
     assert drawn.p == pytest.approx(truth, abs=4 * math.sqrt(truth * (1 - truth) / 4000))
 
 
-def test_drawn_permutations_include_the_observed_signs():
-    # With forty different gains, a random draw is as far from 0 with probability 2/2^40.
-    gains = [1 + number / 100 for number in range(40)]
-
-    assert permutation_test(gains, permutations=999) == (1 / 1000, False)
-
-
 def test_drawn_permutations_depend_on_the_seed_and_not_on_the_order():
     generator = np.random.default_rng(5)
     differences = generator.normal(0.1, 1, 60)
@@ -92,6 +76,10 @@ def test_drawn_permutations_depend_on_the_seed_and_not_on_the_order():
     first = permutation_test(differences, seed=1)
 
     assert first == permutation_test(generator.permutation(differences), seed=1)
+    # With forty different gains, a random draw is as far from 0 with probability 2/2^40: the observed signs
+    # are one draw more.
+    gains = [1 + number / 100 for number in range(40)]
+    assert permutation_test(gains, permutations=999) == (1 / 1000, False)
     assert first.p != permutation_test(differences, seed=2).p
     assert first.p == pytest.approx(permutation_test(differences, seed=2).p, abs=0.01)
 
@@ -130,6 +118,7 @@ def test_t_test_of_students_data():
     t, degrees, p = t_test(SLEEP)
 
     assert (round(t, 4), degrees, round(p, 6)) == (4.0621, 9, 0.002833)
+    assert cohens_d(SLEEP) == pytest.approx(t / math.sqrt(10))
 
 
 @pytest.mark.parametrize("sample", [[0.0] * 17 + [1.0, 2.0, 4.0], SLEEP, [1 / (1 + n) for n in range(40)]])
@@ -169,39 +158,11 @@ def test_holm_by_hand():
     assert holm([]) == []
 
 
-@given(st.lists(st.floats(1e-9, 1), min_size=1, max_size=8))
-def test_holm_is_between_no_correction_and_bonferroni_and_keeps_the_order(p_values):
-    corrected = holm(p_values)
-
-    for p, holm_p in zip(p_values, corrected, strict=True):
-        assert p <= holm_p <= min(1, len(p_values) * p)
-    pairs = sorted(zip(p_values, corrected, strict=True))
-    assert [p for _, p in pairs] == sorted(corrected)
-
-
 def test_interval_of_equal_values_has_no_width():
     assert bootstrap_interval([0.25] * 7) == (0.25, 0.25)
     assert bootstrap_interval([0.5]) == (0.5, 0.5)
     # Differences of 1/3 to 1/2 and of 5/6 to 1, which are both 1/6.
     assert bootstrap_interval([1 / 2 - 1 / 3, 1 - 5 / 6]) == pytest.approx((1 / 6, 1 / 6))
-
-
-@pytest.mark.parametrize("confidence", [0, 1, 0.9999, math.nan])
-def test_confidence_out_of_range_is_refused(confidence):
-    with pytest.raises(ValueError, match="not above 0 and at most"):
-        bootstrap_interval([0.0, 1.0], confidence=confidence)
-
-
-@pytest.mark.parametrize("values", [[], [math.nan, 1], [[0.1], [0.2]]])
-def test_values_that_are_not_one_per_question_are_refused(values):
-    for function in (bootstrap_interval, permutation_test, t_test, cohens_d):
-        with pytest.raises(ValueError, match="one finite value per question"):
-            function(values)
-
-
-def test_unpaired_values_are_refused():
-    with pytest.raises(ValueError, match="2 and 3 values cannot be paired"):
-        compare_paired([0, 1], [0, 1, 1])
 
 
 @settings(max_examples=40)
@@ -223,15 +184,6 @@ def test_swapping_the_systems_mirrors_everything(pairs):
     assert paired.effect == pytest.approx(-mirrored.effect, nan_ok=True)
 
 
-@given(st.lists(measures, min_size=1, max_size=40))
-def test_a_system_does_not_differ_from_itself(values):
-    paired = compare_paired(values, values)
-
-    assert (paired.permutation.p, paired.t_test.p, paired.effect, paired.difference) == (1, 1, 0, 0)
-    assert (paired.wins, paired.ties, paired.losses) == (0, len(values), 0)
-    assert paired.interval == (0, 0)
-
-
 def test_values_equal_but_for_rounding_tie():
     paired = compare_paired([0.1 + 0.2, 0.5, 1.0], [0.3, 0.5, 0.25])
 
@@ -242,16 +194,9 @@ def test_values_equal_but_for_rounding_tie():
 def test_power_at_the_sample_sizes_of_textbooks(effect, questions):
     # G*Power, difference of two dependent means, two-sided, alpha .05, power .8: 199, 34 and 15 pairs.
     assert power(effect, questions - 1) < 0.8 <= power(effect, questions)
-
-
-@pytest.mark.parametrize("questions", [5, 34, 243])
-def test_detectable_effect_has_power_80_percent(questions):
     assert power(detectable_effect(questions), questions) == pytest.approx(0.8, abs=1e-6)
-
-
-def test_power_without_an_effect_is_alpha():
-    assert power(0.0, 50, alpha=0.01) == pytest.approx(0.01, abs=1e-9)
-    assert power(-0.4, 40) == power(0.4, 40)
+    assert power(0.0, questions, alpha=0.01) == pytest.approx(0.01, abs=1e-9)
+    assert power(-effect, questions) == power(effect, questions)
 
 
 def test_mean_and_standard_deviation_by_hand():
@@ -260,8 +205,5 @@ def test_mean_and_standard_deviation_by_hand():
 
     assert spread == pytest.approx((0.3, 0.07**0.5))
     assert spread.text(seeds=3) == "0.3000 ± 0.2646"
-
-
-def test_single_seed_has_no_deviation():
     assert mean_and_sd([0.4]) == (0.4, 0.0)
     assert mean_and_sd([0.4]).text(seeds=1) == "0.4000"

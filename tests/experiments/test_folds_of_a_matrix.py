@@ -101,7 +101,7 @@ def test_lines_have_means_over_questions_and_deviations_over_seeds_and_folds(fin
     assert {collection for collection, _ in lines} == {"tiny-folds", "tiny-dev"}
     head, _, *rows = (finished / "out/table.md").read_text().splitlines()
     assert "MAP, sd over folds" in head
-    assert len(rows) == 6
+    assert len(rows) == 6 + 2  # with a caption
 
 
 def test_paired_tests_use_means_over_seeds_of_all_questions(finished):

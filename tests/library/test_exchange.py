@@ -1,6 +1,5 @@
 """Runs and qrels in the formats of ir_measures and trectools."""
 
-import pandas as pd
 import pytest
 
 import aptool
@@ -35,19 +34,3 @@ def test_files_survive_a_round_trip_through_ir_measures(tmp_path):
 
     assert run.to_dict() == RUN.to_dict()
     assert qrels.to_dict() == QRELS.to_dict()
-
-
-def test_trectools_reads_the_run_file(tmp_path):
-    RUN.save(tmp_path / "a.run")
-
-    # The call of trectools: whitespace between six columns.
-    names = ["query", "q0", "docid", "rank", "score", "system"]
-    frame = pd.read_csv(tmp_path / "a.run", sep=r"\s+", names=names)
-
-    assert frame[["query", "docid", "rank", "score", "system"]].values.tolist()[0] == [
-        "q1",
-        "b",
-        1,
-        0.5,
-        "mine",
-    ]
