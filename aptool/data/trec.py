@@ -34,6 +34,9 @@ _BEIR_HEADER = re.compile(rb"\s*\S+[ \t]+\S+[ \t]+(?:score|relevance|label)\s*",
 # Level 1 is five times as fast as the default 6, and files are a seventh larger.
 _GZIP_LEVEL = 1
 _BLOCK = 1 << 20  # bytes per check
+_DECIMAL = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+# In the words after the first of a tag: signs of a further line, glued to this one without a line break.
+_FURTHER_LINE = rf"(^| )([qQ]0|{_DECIMAL} {_DECIMAL})( |$)"
 
 
 class _LineFormat(NamedTuple):
@@ -42,17 +45,20 @@ class _LineFormat(NamedTuple):
     columns: tuple[str, ...]  # the second one is ignored
     number: str  # the numeric column
     kind: type[pl.Float64] | type[pl.Int64]  # its type
+    most: int  # maximum number of fields
 
 
 _RUN = _LineFormat(
     columns=("question_id", "Q0", "answer_id", "rank", "score", "tag"),
     number="score",
     kind=pl.Float64,
+    most=11,  # some tools write a tag of several words
 )
 _QRELS = _LineFormat(
     columns=("question_id", "0", "answer_id", "relevance"),
     number="relevance",
     kind=pl.Int64,
+    most=4,
 )
 
 
@@ -172,15 +178,16 @@ def _read(path: PathOrUrl, line_format: _LineFormat) -> pl.DataFrame:
         is_plain = _is_plain(data)
     names, number = line_format.columns, line_format.number
     columns = [name for name in names if name != names[1]]
+    extra = [f"extra{field}" for field in range(len(names), line_format.most + 1)]
     frame = pl.read_csv(
         # With a header, polars does not infer the number of columns from the first line.
-        " ".join([*names, "more"]).encode() + b"\n" + data,
+        " ".join([*names, *extra]).encode() + b"\n" + data,
         separator=" ",
         quote_char=None,
         comment_prefix="#",
         infer_schema=False,
         schema_overrides={number: line_format.kind, "rank": pl.Int64},
-        columns=[*columns, "more"],
+        columns=[*columns, *extra],
         truncate_ragged_lines=True,
         ignore_errors=True,  # a number that cannot be parsed is null
     )
@@ -191,8 +198,12 @@ def _read(path: PathOrUrl, line_format: _LineFormat) -> pl.DataFrame:
         pl.col(names[-1]).is_null(),
         pl.col(number).is_null(),
         pl.col(number).is_finite().not_(),
-        pl.col("more").is_not_null(),
+        pl.col(extra[-1]).is_not_null(),
     )
+    if frame[extra[0]].null_count() < frame.height and len(extra) > 1:  # tags of several words
+        rest = pl.concat_str(extra, separator=" ", ignore_nulls=True)
+        is_blank_in_id = pl.col(extra[0]).is_not_null() & pl.col("tag").str.contains(f"^({_DECIMAL})$")
+        is_bad |= is_blank_in_id | rest.str.contains(_FURTHER_LINE)
     if not is_plain:
         is_bad |= pl.col("question_id").str.contains(ids.QUESTION_ID).not_()
         is_bad |= pl.col("answer_id").str.contains(ids.ANSWER_ID).not_()
@@ -214,9 +225,17 @@ def _refuse(
     error = partial(InputError, path, position=position)
     line = lines[numbers[row] - 1].decode()
     fields, names, number = line.split(" "), line_format.columns, line_format.number
-    if len(fields) != len(names):
-        expected = f"{len(names)} fields ({' '.join(names)}), found {len(fields)}"
-        raise error(value=line, expected=expected + _hint(fields, is_run=line_format is _RUN))
+    found = f"{len(names)} fields ({' '.join(names)}), found {len(fields)}"
+    if not len(names) <= len(fields) <= line_format.most:
+        raise error(value=line, expected=found + _hint(fields, is_run=line_format is _RUN))
+    if len(fields) > len(names) and re.fullmatch(_DECIMAL, fields[len(names) - 1]):
+        # The rank would be read as the score, and the score as the tag.
+        expected = (
+            f"{len(names)} fields, found {len(fields)}: no blank in an id, no number before words in a tag"
+        )
+        raise error(value=line, expected=expected)
+    if re.search(_FURTHER_LINE, " ".join(fields[len(names) :])):
+        raise error(value=line, expected=f"{found}: two lines in one")
     values = frame.row(row, named=True)
     if values[number] is None or not math.isfinite(values[number]):
         expected = "a finite number" if line_format is _RUN else "a whole number of 64 bits"

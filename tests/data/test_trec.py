@@ -18,7 +18,7 @@ RUN = (
     "# made by hand\n"
     "q1 Q0 a1 1 0.5 first\n"
     "\n"
-    "  q1\tQ0   a#2 \t 7 -1.5e-3 first  \r\n"
+    "  q1\tQ0   a#2 \t 7 -1.5e-3 first and more words, ignored  \r\n"
     " \t \n"
     'q"2 whatever #3 x +2 last'
 )
@@ -97,6 +97,7 @@ RUN_FAULTS = {
         "q1 Q0 a2 2 2.5 tq2 Q0 b1\n",
         "1: 'q1 Q0 a2 2 2.5 tq2 Q0 b1': expected 6 fields (question_id Q0 answer_id rank score tag), found 8",
     ),
+    "bare returns": ("q1 Q0 a1 1 1 t\rq1 Q0 a2 2 2 t\r", "1: 'q1 Q0 a1 1 1 t q1 Q0 a2 2 2 t': expected 6"),
     "white space in an id": (
         "q1 Q0 a 1 2 t\nq1 Q0 b\u3000c 2 1 t\n",
         r"2: column 'answer_id': 'b\u3000c': expected an id without white space or control characters",
@@ -110,8 +111,8 @@ RUN_FAULTS = {
     "NUL": ("q1 Q0 a1 1 1 t\nq\0 Q0 a1 1 1 t\n", "2: a NUL byte; expected text, not a binary file"),
     "not UTF-8": (b"q1 Q0 a1 1 1 t\nq2 Q0 \xe9 1 1 t\n", "2: b'\\xe9': expected text in UTF-8"),
     "blank in an answer id": (
-        "q1 Q0 a1 1 1 t\nq1 Q0 a 2 2 0.9 t\n",
-        "2: 'q1 Q0 a 2 2 0.9 t': expected 6 fields (question_id Q0 answer_id rank score tag), found 7",
+        "q1 Q0 a1 1 1 two words\nq1 Q0 a 2 2 0.9 t\n",
+        "2: 'q1 Q0 a 2 2 0.9 t': expected 6 fields, found 7: no blank in an id",
     ),
 }
 QRELS_FAULTS = {
