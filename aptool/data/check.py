@@ -17,7 +17,6 @@ from aptool.data.writing import MANIFEST
 from aptool.errors import InputError, counted
 from aptool.files import unpacked_name
 from aptool.paths import PathOrUrl, location
-from aptool.text.words import has_words
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +100,6 @@ def _check_pools(
             if judged:
                 texts = [comparable(text) for text in pool.texts or ()]
                 pool_counts.contradictory += have_two_labels(texts, relevant)
-        pool_counts.without_words += sum(not has_words(text) for text in pools.questions.to_pylist())
     return seen, pool_counts
 
 

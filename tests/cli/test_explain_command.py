@@ -75,15 +75,6 @@ def test_json_has_the_weights_of_the_model(aptool, model_folder, attention):
     assert explanation["weights"] == "attention"
 
 
-def test_weights_are_the_softmax_of_the_maxima_of_the_matrix(aptool, model_folder, attention):
-    explanation = json.loads("".join(explained(aptool, model_folder, "--json", "--matrix").out))
-    G = torch.tensor(explanation["alignment"])
-
-    assert G.shape == (7, 7)
-    assert G.amax(1).softmax(0).tolist() == pytest.approx(attention(QUESTION, ANSWER)[0], abs=1e-6)
-    assert G.amax(0).softmax(0).tolist() == pytest.approx(attention(QUESTION, ANSWER)[1], abs=1e-6)
-
-
 def test_plain_text_lists_the_strongest_windows_first(aptool, model_folder, attention):
     done = explained(aptool, model_folder)
     listed = [float(line.split()[0]) for line in done.out if re.match(r"  0\.\d{4}  ", line)]
@@ -115,7 +106,7 @@ def test_control_characters_of_a_text_do_not_reach_the_terminal(aptool, model_fo
 
 def test_page_shows_every_word_with_its_weight_as_plain_text(aptool, model_folder, attention, tmp_path):
     page = tmp_path / "page.html"
-    done = explained(aptool, model_folder, "--html", page, "--matrix", question=NASTY, answer=NASTY + ANSWER)
+    done = explained(aptool, model_folder, "--html", page, question=NASTY, answer=NASTY + ANSWER)
     parsed = Words(page.read_text(encoding="utf-8"))
     sigma_q, sigma_a = attention(NASTY, NASTY + ANSWER)
 
@@ -141,23 +132,6 @@ def test_mistakes_are_one_line(aptool, model_folder, given, message):
 
     assert (done.code, done.out, len(done.err)) == (2, [], 1)
     assert message in done.err[0]
-
-
-def test_max_pooling_has_no_matrix(aptool, collection_folder, tmp_path):
-    from tiny import recipe
-
-    from aptool.data.collection import Collection
-    from aptool.training.fit import fit
-
-    fit(Collection(collection_folder), recipe("qa-cnn", "training.epochs=1"), tmp_path / "qa", seed=1)
-    explanation = json.loads("".join(explained(aptool, tmp_path / "qa", "--json").out))
-    refused = explained(aptool, tmp_path / "qa", "--matrix")
-
-    assert sum(weights(explanation["answer"])) == pytest.approx(1, abs=1e-6)
-    assert explanation["weights"] == "max_pooling"
-    assert refused.code == 2
-    expected = "expected attentive or token-matching pooling"
-    assert refused.err == [f"aptool: --matrix: {tmp_path / 'qa'} has max pooling; {expected}"]
 
 
 def test_missing_package_is_one_line(aptool, model_folder, tmp_path, monkeypatch):

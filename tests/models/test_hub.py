@@ -92,9 +92,3 @@ def test_every_node_downloads_the_commit_of_the_driver(hub, model_folder, tmp_pa
     assert (tmp_path / "cache" / "models--org--tiny" / "snapshots" / COMMIT).is_dir()
     with pytest.raises(AptoolError, match=r"^org/other: .*expected a model on the hub$"):
         pinned_name("org/other")
-
-
-@pytest.mark.usefixtures("hub")
-def test_model_missing_on_the_hub_is_refused():
-    with pytest.raises(AptoolError, match=r"^org/nothing: .*expected a model on the hub$"):
-        aptool.load("org/nothing")
