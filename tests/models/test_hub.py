@@ -6,7 +6,6 @@ from unittest.mock import Mock
 import pytest
 from networks import REASON, write_network
 
-import aptool
 from aptool.errors import AptoolError
 from aptool.models.hub import pinned_name
 from aptool.models.model import FILES, load_model
@@ -68,16 +67,6 @@ def test_training_starts_from_a_checkpoint_on_the_hub(hub, tmp_path):
 
     assert recipe.pooling["type"] == "mean"
     assert recipe.encoder["name"].endswith(COMMIT)
-
-
-def test_a_model_of_the_hub_is_saved_with_all_its_files(hub, model_folder, tmp_path):
-    files = {name: (model_folder / name).read_bytes() for name in FILES}
-    hub |= files
-    model = aptool.load("org/tiny", device="cpu")
-
-    model.save(tmp_path / "saved")
-
-    assert {name: (tmp_path / "saved" / name).read_bytes() for name in FILES} == files
 
 
 def test_every_node_downloads_the_commit_of_the_driver(hub, model_folder, tmp_path):

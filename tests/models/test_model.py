@@ -1,7 +1,6 @@
 """Model folders: a loaded model has the scores of the saved model; damaged folders are refused."""
 
 import json
-import shutil
 from importlib import metadata
 
 import numpy as np
@@ -70,15 +69,6 @@ def test_the_folder_has_the_layout_of_the_hub(tmp_path):
     # Plain tensors in a format that executes nothing; a pickle would begin otherwise.
     header = (tmp_path / "model" / "model.safetensors").read_bytes()[8:9]
     assert header == b"{"
-
-
-def test_scoring_does_not_need_the_training_history(tmp_path):
-    save(tmp_path / "model")
-    before = load_model(tmp_path / "model").fingerprint
-
-    shutil.rmtree(tmp_path / "model" / "training")
-
-    assert load_model(tmp_path / "model").fingerprint == before
 
 
 def test_different_models_have_different_fingerprints(tmp_path):

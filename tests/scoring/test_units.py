@@ -89,12 +89,6 @@ def test_a_score_that_is_not_finite_is_an_error(units, value):
         scored(units[1], Constant(value))
 
 
-def test_scores_keep_the_order_of_the_pools(units):
-    frame = scored(units[2], Constant(0.5))
-
-    assert frame.rows() == [(q, a, 0.5) for q in ("q4", "q5") for a in ("a1", "a2")]
-
-
 @pytest.mark.parametrize("output", ["out.run", "out.run.gz", "out.parquet", "out/"])
 def test_a_part_is_missing_until_it_and_its_record_exist(units, output):
     scorer = RandomScores().open()
