@@ -63,11 +63,10 @@ test-lowest:  ## run most tests with the lowest versions that pyproject.toml all
 	for test in scoring training; do .venv-lowest/bin/python -m pytest -m cluster tests/cluster/test_cluster_$$test.py || exit 1; done
 
 # Left out: networks of many kinds, some of which draw torch's own warnings; TF32, whose settings have other names
-# before PyTorch 2.9; a limit of memory that the CUDA libraries exceed.
+# before PyTorch 2.9.
 LOWEST := tests/cluster tests/data tests/evaluation tests/models tests/scoring tests/text \
 	--ignore tests/models/test_network_kinds.py \
-	--deselect tests/scoring/test_several_gpus.py::test_tf32_is_used_only_on_request \
-	--deselect tests/models/test_hostile_models.py::test_sizes_of_a_network_are_compared_before_allocation
+	--deselect tests/scoring/test_devices.py::test_products_are_not_in_tf32
 
 test-wheel: $(STAMP)  ## install the wheel alone in .venv-wheel and use it, first without PyTorch, then with it
 	rm -rf dist

@@ -181,7 +181,7 @@ class Recipe:
         encoder: ``type`` and options of the encoder (``aptool.models.encoders``, ``.transformer``).
         pooling: ``type`` and options of the pooling (``aptool.models.attention``, ``.pooling``,
             ``.matching``).
-        similarity: ``type`` and options of the similarity (``aptool.models.similarity``).
+        similarity: ``type`` and options of the similarity (``aptool.models.pooling``).
         head: ``type`` and options of the head, which combines the similarity and the features of a pair
             (``aptool.models.features``).
         features: Further features of a pair, in addition to the similarity.

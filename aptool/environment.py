@@ -17,7 +17,7 @@ Backend: TypeAlias = Literal["torch", "openvino"]
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
 
 # Precisions of encoders on devices.
-Precision: TypeAlias = Literal["auto", "fp32", "tf32", "bf16"]
+Precision: TypeAlias = Literal["auto", "fp32", "bf16"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 # Libraries whose version may change scores.

@@ -234,7 +234,7 @@ def _system(model: "Model | System | PathLike", where: Where) -> "System":
     return replace(model.system, device=where.device, model=None) if where.on_cluster else model.system
 
 
-def bm25_run(pools: "AnyPools", *, words: str = "unicode") -> "Run":
+def bm25_run(pools: "AnyPools") -> "Run":
     """Score pools with BM25 (Lucene's variant, k1 = 1.2, b = 0.75), as a run with the tag ``bm25``.
 
     Document frequencies are counted over the distinct answers of the pools. ``aptool.score(pools, "bm25",
@@ -242,17 +242,10 @@ def bm25_run(pools: "AnyPools", *, words: str = "unicode") -> "Run":
 
     Args:
         pools: the pools to score, as for `score`.
-        words: ``unicode``: lower-cased runs of letters, digits and underscores, with combining marks.
-            ``bigrams``: the same, but overlapping bigrams for Chinese, Japanese, Korean, Thai, Lao, Khmer and
-            Burmese.
 
     Example:
         >>> pool = "who wrote it?", {"a": "Nobody knows.", "b": "She wrote it."}
         >>> aptool.bm25_run(aptool.Pools({"q1": pool})).to_polars()["answer_id"].to_list()
-        ['b', 'a']
-        >>> pool = "東京タワーの高さは?", {"a": "東京の人口", "b": "東京タワーは三百三十三メートル"}
-        >>> run = aptool.bm25_run(aptool.Pools({"q1": pool}), words="bigrams")
-        >>> run.to_polars()["answer_id"].to_list()
         ['b', 'a']
     """
     from aptool.data.pools import as_pools
@@ -260,7 +253,7 @@ def bm25_run(pools: "AnyPools", *, words: str = "unicode") -> "Run":
     from aptool.scoring.run import score_in_memory
     from aptool.scoring.systems import baseline
 
-    system = baseline("bm25", words=words)
+    system = baseline("bm25")
     with as_pools(pools).on_disk() as files:
         return run_of_scores(*score_in_memory(files.units, system, answers=files.answers))
 

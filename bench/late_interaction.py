@@ -30,10 +30,9 @@ import torch
 from torch import Tensor
 
 from aptool.models.build import POOLINGS
-from aptool.models.device import batch_sizes, set_products
-from aptool.models.pooling import StateOptions
+from aptool.models.device import batch_sizes, exact_products
+from aptool.models.pooling import Cosine, StateOptions, unit
 from aptool.models.ragged import Ragged
-from aptool.models.similarity import Cosine, unit
 from aptool.scoring.kernels import EncodedAnswers, Kernel, Pairs, kernel_for
 from aptool.scoring.ranker_scorer import (
     BATCHES_PER_WINDOW,
@@ -156,7 +155,7 @@ def run(
     device: torch.device,
 ) -> list[dict[str, Any]]:
     """Print a line for each workload and pooling; return the results."""
-    set_products("fp32")
+    exact_products()
     has_rival = importlib.util.find_spec("maxsim_cpu") is not None
     threads, instructions = torch.get_num_threads(), torch.backends.cpu.get_cpu_capability()
     print(f"{device}, {threads} threads, {instructions}, torch {torch.__version__}, medians of {repeats}\n")

@@ -37,7 +37,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from aptool.config import load_recipe
 from aptool.models.build import build_ranker, initialize
-from aptool.models.device import set_products
+from aptool.models.device import exact_products
 from aptool.models.initialization import EncoderSpec, TrainingTexts
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
@@ -83,7 +83,7 @@ def measure(
     precisions: Sequence[Precision] = PRECISIONS,
 ) -> dict[str, Any]:
     """Time one system pair by pair, on a sample, and by the scorer in each precision."""
-    set_products("fp32")  # the reference and the large product, not in TF32
+    exact_products()  # the reference and the large product, not in TF32
     torch.manual_seed(0)
     ranker = build_ranker(system_recipe(name), VOCABULARY, 100).eval()
     is_attentive = isinstance(kernels.kernel_for(ranker.pooling), kernels.AttentiveKernel)

@@ -91,34 +91,10 @@ def model_folder(tmp_path_factory, collection_folder) -> Path:
 
 @pytest.fixture
 def encoder_folder(tmp_path):
-    """A random two-layer BERT of width 16 with a WordPiece vocabulary of letters."""
-    transformers = pytest.importorskip("transformers", reason="the extra `distill` is not installed")
-    import torch
-    from tokenizers import Tokenizer
-    from tokenizers.models import WordPiece
-    from tokenizers.pre_tokenizers import Whitespace
-    from tokenizers.processors import BertProcessing
+    """A random two-layer BERT of width 16."""
+    from networks import write_network
 
-    letters = [chr(code) for code in range(97, 123)]
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
-    folder = tmp_path / "encoder"
-    tokenizer = Tokenizer(WordPiece({piece: i for i, piece in enumerate(pieces)}, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = Whitespace()
-    tokenizer.post_processor = BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]"
-    ).save_pretrained(folder)
-    torch.manual_seed(0)
-    config = transformers.BertConfig(
-        vocab_size=len(pieces),
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=70,
-    )
-    transformers.BertModel(config).save_pretrained(folder)
-    return folder
+    return write_network(tmp_path / "encoder")
 
 
 @pytest.fixture(scope="session")

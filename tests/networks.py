@@ -92,32 +92,31 @@ def write_with_tokenizer(folder: Path, model) -> Path:
     return folder
 
 
-def cross_encoder(network, folder, labels, **options):
+def cross_encoder(network, folder, labels):
     """Write a cross-encoder of sentence-transformers over a network."""
     library = pytest.importorskip("sentence_transformers", reason=SENTENCE_TRANSFORMERS)
 
     torch.manual_seed(3)
-    model = library.CrossEncoder(str(network), num_labels=labels, device="cpu", **options)
+    model = library.CrossEncoder(str(network), num_labels=labels, device="cpu")
     model.save(str(folder))
     return model
 
 
-def colbert(network, folder, **options):
+def colbert(network, folder):
     """Write a ColBERT model of sentence-transformers over a network."""
     library = pytest.importorskip("sentence_transformers", reason=SENTENCE_TRANSFORMERS)
     from sentence_transformers.base.modules import Dense, Normalize, Transformer
     from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 
     torch.manual_seed(4)
-    first = Transformer(str(network), **options.pop("transformer", {}))
     name = "token_embeddings"
     modules = [
-        first,
+        Transformer(str(network)),
         Dense(16, 8, bias=False, activation_function=torch.nn.Identity(), module_input_name=name),
-        MultiVectorMask(skiplist_words=options.pop("skip", [])),
+        MultiVectorMask(skiplist_words=[]),
         Normalize(module_input_name=name),
     ]
-    model = library.MultiVectorEncoder(modules=modules, device="cpu", **options)
+    model = library.MultiVectorEncoder(modules=modules, device="cpu")
     model.save(str(folder), create_model_card=False)
     return model
 

@@ -1,291 +1,251 @@
-"""Simulated GPUs: CPU tensors that report the device ``cuda:0``, with the errors and the waits of CUDA.
+"""A simulated GPU: CPU tensors that report the device ``cuda:0``, with the errors and the waits of CUDA.
 
     with SimulatedGpu() as gpu:
-        scorer = RankerScorer(ranker.to("cuda"), device="cuda")
-        scorer.score(...)
-    gpu.waits, gpu.launches, gpu.peak_bytes, gpu.refused
+        RankerScorer(ranker.to("cuda"), device="cuda").score(...)
+    gpu.waits, gpu.launches, gpu.peak_bytes
 
-The CPU computes everything. A storage that was created on a GPU, or copied to it, belongs to that GPU. An
-operation on tensors of host and GPU, or of two GPUs, raises ``DeviceMismatchError`` where CUDA would raise.
-Operations that make the host wait for the device are counted per line of aptool, according to ATen's sources:
-``item`` and its callers, copies to the host, copies from memory that is not pinned, and results whose size
-depends on values. Launches are approximate: one for most operations, none for views. Each GPU has a random
-generator of its own; seeds and states of generators are set as in CUDA.
+The CPU computes everything. A storage that was created on the GPU, or copied to it, belongs to it. An
+operation on tensors of host and GPU raises an error where CUDA would raise one. Operations that
+make the host wait are counted per line of aptool, according to ATen's sources: ``item`` and its callers,
+copies to the host, copies from memory that is not pinned, and results whose size depends on values. Launches
+are approximate: one per operation, none for views. The GPU has a random generator of its own.
 """
 
-import functools
+import sys
 from collections import Counter
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from unittest import mock
 
 import torch
-from gpu_patches import Patches, line_of_aptool, storage_of
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
-aten = torch.ops.aten
+import aptool
 
-# Operations with several launches, according to ATen's sources.
-LAUNCHES = {
-    "nonzero": 3,
-    "_unique2": 8,
-    "unique_consecutive": 5,
-    "sort": 4,
-    "argsort": 4,
-    "bincount": 5,
-    "repeat_interleave": 3,
-    "segment_reduce": 6,
-    "cumsum": 2,
-    "_coalesce": 8,
-    "topk": 2,
-    "embedding_dense_backward": 4,
-    "_embedding_bag": 2,
-    "lstm": 40,
-}
-# Operations without a launch.
-FREE = {
-    *("detach", "empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "alias", "values"),
-    *("_local_scalar_dense", "is_same_size", "_sparse_coo_tensor_with_dims_and_tensors", "_values"),
-    *("_indices", "indices"),
-}
+PACKAGE = f"{Path(aptool.__file__).parent}/"
+CPU, GPU, FREE = torch.device("cpu"), torch.device("cuda", 0), 1 << 30
+aten, T = torch.ops.aten, torch.Tensor
+
 # Operations that may mix host and GPU: copies, and indexing with host tensors.
 COPIES = {aten.copy_.default, aten._to_copy.default, aten.set_.source_Tensor}
 INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"}
-SIZED_BY_VALUES = {"_coalesce", "unique_consecutive", "_unique2", "unique_dim", "nonzero", "masked_select"}
-UNDIVIDED = {aten.lstm.input}  # one kernel of cuDNN
-# Operations that CUDA refuses for any dtype in deterministic mode.
+# Operations that CUDA refuses in deterministic mode, by their arguments.
 NONDETERMINISTIC = {
-    *("histc", "put_", "put", "kthvalue", "median", "nanmedian", "grid_sampler_2d_backward", "max_unpool2d"),
-    *("nll_loss2d_forward", "_ctc_loss_backward", "avg_pool3d_backward", "reflection_pad1d_backward"),
-    *("_adaptive_avg_pool2d_backward", "_adaptive_avg_pool3d_backward", "adaptive_max_pool2d_backward"),
-    *("upsample_linear1d_backward", "upsample_bilinear2d_backward", "upsample_bicubic2d_backward"),
+    "cumsum": lambda args, kwargs: args[0].is_floating_point(),
+    "bincount": lambda args, kwargs: (kwargs.get("weights") if len(args) < 2 else args[1]) is not None,
+    "_embedding_bag_backward": lambda args, kwargs: args[8] == 2,  # the mode ``max``
 }
-EMBEDDING_MAX = 2  # the mode ``max`` of embedding_bag
 
 
-class DeviceMismatchError(RuntimeError):
-    """An operation on tensors of several devices."""
+class SimulatedGpu:
+    """Context manager that simulates a GPU with ``memory`` bytes; see the module.
 
-
-class SimulatedGpu(TorchDispatchMode):
-    """Context manager that simulates GPUs; see the module.
-
-    Attributes:
-        waits: number of waits of the host by (operation, line of aptool).
-        launches: number of launched kernels.
-        sent: bytes of each copy from pinned memory.
-        peak_bytes: peak memory of all GPUs.
-        refused: number of tensors that did not fit into ``memory``, the bytes of all GPUs.
+    ``waits`` are counted by (operation, line of aptool); ``sent`` has the bytes of each copy from pinned
+    memory; ``refused`` is the number of tensors that did not fit.
     """
 
     def __init__(self, memory=None):
-        super().__init__()
-        self.memory, self.refused = memory, 0
-        self._storages = {}  # address of each storage on a GPU -> (weak reference, bytes, number of the GPU)
-        self._in_use = 0
-        self._is_untracked = False
-        self._creating = None  # number of the GPU that tensors are created on
-        self._patches = Patches(self)
-        self._seed, self._generators = 0, {}  # number of the GPU -> state of its generator
+        self.memory, self.refused = FREE if memory is None else memory, 0
+        self._storages, self._in_use = {}, 0  # by address of each storage: (weak reference, bytes)
+        self.pinned, self.is_tracked = {}, True  # by address: a weak reference, which keeps the address
+        self.generator = torch.Generator()
         self.reset()
 
     def reset(self):
         self.waits, self.launches, self.sent, self.peak_bytes = Counter(), 0, [], 0
 
     def __enter__(self):
-        super().__enter__()
-        self._patches.install()
+        cuda = {
+            "mem_get_info": lambda device=None: (max(0, self.memory - self._in_use), FREE),
+            "get_device_name": lambda device=None: "simulated",
+            "get_device_capability": lambda device=None: (8, 0),
+            "manual_seed_all": self.generator.manual_seed,
+            "get_rng_state": lambda device="cuda": self.generator.get_state(),
+            "set_rng_state": lambda state, device="cuda": self.generator.set_state(state),
+        }
+        self._stack = ExitStack()
+        for part in (
+            mock.patch.multiple(torch.cuda, **cuda),
+            # What F calls is seen. (A mock would keep the tensors.)
+            mock.patch.object(F, "has_torch_function_variadic", lambda *tensors: False),  # noqa: PT008
+            mock.patch.object(torch.backends.cudnn, "is_acceptable", lambda tensor: False),  # noqa: PT008
+            _Operations(self),
+            _Functions(self),
+        ):
+            self._stack.enter_context(part)
         return self
 
     def __exit__(self, *problem):
-        self._patches.remove()
-        super().__exit__(*problem)
-
-    @property
-    def total_waits(self):
-        return sum(self.waits.values())
-
-    def report(self):
-        lines = [f"{times:6} x {what:30} {where}" for (what, where), times in self.waits.most_common()]
-        return "\n".join([f"{self.launches} launches, {self.total_waits} waits", *lines])
-
-    def gpu_of(self, tensor):
-        """The number of the GPU of a tensor; None for the host."""
-        return self._gpu_of(storage_of(tensor))
-
-    def _gpu_of(self, storage):
-        entry = self._storages.get(storage._cdata)
-        return None if entry is None or entry[0].expired() else entry[2]
+        self._stack.__exit__(*problem)
 
     def holds(self, tensor):
-        return self.gpu_of(tensor) is not None
+        entry = self._storages.get(storage_of(tensor)._cdata)
+        return entry is not None and not entry[0].expired()
 
-    def take(self, tensor, number=0):
+    def take(self, tensor):
+        """Return a tensor whose storage is on the GPU from now on."""
+        if self.holds(tensor):
+            return tensor
         storage = storage_of(tensor)
-        if self._gpu_of(storage) is None:
-            size = storage.nbytes()
-            # Below the peak, freed memory does not matter.
-            if self.memory is not None or self._in_use + size > self.peak_bytes:
-                self._remove_freed()
-            if self.memory is not None and self._in_use + size > self.memory:
-                self.refused += 1
-                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate more.\nDetails.")
-            _, freed, _ = self._storages.get(storage._cdata, (None, 0, None))  # at the same address
-            self._storages[storage._cdata] = StorageWeakRef(storage), size, number
-            self._in_use += size - freed
-            self.peak_bytes = max(self.peak_bytes, self._in_use)
+        size = storage.nbytes()
+        if self.memory < FREE or self._in_use + size > self.peak_bytes:
+            for key in [key for key, (reference, _) in self._storages.items() if reference.expired()]:
+                self._in_use -= self._storages.pop(key)[1]
+        if self._in_use + size > self.memory:
+            self.refused += 1
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate more.\nDetails.")
+        _, freed = self._storages.get(storage._cdata, (None, 0))  # at the same address
+        self._storages[storage._cdata] = StorageWeakRef(storage), size
+        self._in_use += size - freed
+        self.peak_bytes = max(self.peak_bytes, self._in_use)
         return tensor
 
-    def free_memory(self, default):
-        return default if self.memory is None else max(0, self.memory - self._in_use)
-
-    def _remove_freed(self):
-        for key in [key for key, (reference, *_) in self._storages.items() if reference.expired()]:
-            self._in_use -= self._storages.pop(key)[1]
-
     def wait(self, what, times=1):
-        if not self._is_untracked:
+        if self.is_tracked:
             self.waits[what, line_of_aptool()] += times
 
     @contextmanager
     def untracked(self):
-        """Track no operations inside the block, such as those of a copy, which is counted as a whole."""
-        before, self._is_untracked = self._is_untracked, True
+        """Count and check nothing inside the block."""
+        before, self.is_tracked = self.is_tracked, False
         try:
             yield
         finally:
-            self._is_untracked = before
+            self.is_tracked = before
 
-    @contextmanager
-    def creating(self, number):
-        before, self._creating = self._creating, number
-        try:
-            yield
-        finally:
-            self._creating = before
+    def move(self, tensor, to_gpu, dtype=None, non_blocking=False, copy=False):
+        on_gpu, dtype = self.holds(tensor), dtype or tensor.dtype
+        if on_gpu == to_gpu:
+            return tensor.to(dtype=dtype, copy=copy)
+        if not (non_blocking and (on_gpu or storage_of(tensor)._cdata in self.pinned)):
+            self.wait("copy to the device" if to_gpu else "copy to the host")
+        self.launches += 1
+        with self.untracked():
+            moved = tensor.to(dtype=dtype, copy=True)
+        return self.take(moved) if to_gpu else moved
 
-    def seed(self, seed):
-        self._seed, self._generators = seed, {}
 
-    def generator_state(self, number):
-        state = self._generators.get(number)
-        return torch.Generator().manual_seed(self._seed).get_state() if state is None else state
+class _Functions(TorchFunctionMode):
+    """The devices of tensors, and copies between host and GPU, which the dispatcher does not show."""
 
-    def set_generator_state(self, state, number):
-        self._generators[number] = state
+    def __init__(self, gpu):
+        super().__init__()
+        self.gpu = gpu
+        self._replaced = {
+            T.device.__get__: lambda tensor: GPU if gpu.holds(tensor) else CPU,
+            T.is_cuda.__get__: gpu.holds,
+            T.to: self._to,
+            T.cpu: lambda tensor: gpu.move(tensor, False),
+            T.pin_memory: self._pin,
+        }
 
-    @contextmanager
-    def _own_generator(self, number):
-        """Draw random numbers from the generator of a GPU inside the block."""
-        before = self._patches.real_get_rng_state()
-        self._patches.real_set_rng_state(self.generator_state(number))
-        try:
-            yield
-        finally:
-            self.set_generator_state(self._patches.real_get_rng_state(), number)
-            self._patches.real_set_rng_state(before)
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        gpu, kwargs = self.gpu, kwargs or {}
+        if func in self._replaced:
+            return self._replaced[func](*args, **kwargs)
+        if kwargs.get("device") is not None and torch.device(kwargs["device"]).type == "cuda":
+            if func in (torch.tensor, torch.as_tensor):
+                gpu.wait("copy to the device")
+            gpu.launches += 1
+            with gpu.untracked():
+                return gpu.take(func(*args, **{**kwargs, "device": "cpu"}))
+        if func in (T.numpy, T.__array__) and gpu.holds(args[0]):
+            raise TypeError(f"can't convert cuda:0 device type tensor to numpy, at {line_of_aptool()}")
+        if func is T.tolist and gpu.holds(args[0]):
+            gpu.wait("tolist")
+        return func(*args, **kwargs)
+
+    def _to(self, tensor, *args, copy=False, **kwargs):
+        device, dtype, non_blocking, _ = torch._C._nn._parse_to(*args, **kwargs)
+        to_gpu = self.gpu.holds(tensor) if device is None else device.type == "cuda"
+        return self.gpu.move(tensor, to_gpu, dtype, non_blocking, copy)
+
+    def _pin(self, tensor):
+        pinned = tensor.clone()
+        self.gpu.sent.append(tensor.nbytes)
+        self.gpu.pinned[storage_of(pinned)._cdata] = StorageWeakRef(storage_of(pinned))
+        return pinned
+
+
+class _Operations(TorchDispatchMode):
+    """The operations of ATen: their devices, waits, launches and results."""
+
+    def __init__(self, gpu):
+        super().__init__()
+        self.gpu = gpu
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        tensors = list(_tensors(args, kwargs))
-        gpus = [self.gpu_of(tensor) for tensor in tensors]
-        on_gpu = [gpu is not None for gpu in gpus]
-        numbers = set(gpus) - {None}
-        if self._is_untracked or not (numbers or self._creating is not None):
+        gpu, kwargs = self.gpu, kwargs or {}
+        tensors = [value for value in tree_leaves((args, kwargs)) if isinstance(value, T)]
+        on_host = [tensor for tensor in tensors if not gpu.holds(tensor)]
+        some_on_gpu = len(on_host) < len(tensors)
+        if not (gpu.is_tracked and some_on_gpu):
             return func(*args, **kwargs)
-        if _can_divide(func):
-            # In inference mode, composite operations arrive undivided.
-            with self:
+        if func is not aten.lstm.input and func._can_decompose():  # that is one kernel of cuDNN
+            with self:  # in inference mode, composite operations arrive undivided
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
         name = func._overloadpacket.__name__
-        if any(on_gpu) and not all(on_gpu):
-            self._check(func, name, args, tensors, on_gpu)
-        if len(numbers) > 1 and func not in COPIES:
-            raise DeviceMismatchError(f"{name} of GPUs {sorted(numbers)}, at {line_of_aptool()}")
-        if torch.are_deterministic_algorithms_enabled() and _is_nondeterministic(name, args, kwargs):
+        if on_host:
+            self._check(func, name, args, on_host)
+        is_refused = NONDETERMINISTIC.get(name)
+        if torch.are_deterministic_algorithms_enabled() and is_refused and is_refused(args, kwargs):
             raise RuntimeError(f"{name} does not have a deterministic implementation, at {line_of_aptool()}")
         self._count(func, name, args, kwargs)
-        number = min(numbers, default=self._creating)
         is_random = torch.Tag.nondeterministic_seeded in func.tags
-        with self.untracked(), self._own_generator(number) if is_random else nullcontext():
+        with gpu.untracked(), torch.random.fork_rng(devices=[], enabled=is_random):
+            if is_random:
+                torch.set_rng_state(gpu.generator.get_state())
             result = func(*args, **kwargs)
+            if is_random:
+                gpu.generator.set_state(torch.get_rng_state())
         if func is not aten.copy_.default:
             for tensor in tree_leaves(result):
-                if isinstance(tensor, torch.Tensor):
-                    self.take(tensor, number)
+                if isinstance(tensor, T):
+                    gpu.take(tensor)
         return result
 
-    def _check(self, func, name, args, tensors, on_gpu):
+    def _check(self, func, name, args, on_host):
         """Raise where CUDA would, for tensors of host and GPU."""
+        gpu, indices = self.gpu, args[1] if name in INDEXING else []
+        others = [tensor for tensor in on_host if not any(tensor is each for each in indices)]
         if func in COPIES:
-            self.wait("copy to the device" if self.holds(args[0]) else "copy to the host")
-            return
-        on_host = [tensor for tensor, is_on_gpu in zip(tensors, on_gpu, strict=True) if not is_on_gpu]
-        if name in INDEXING and self.holds(args[0]):
-            indices = [index for index in args[1] if index is not None]
-            if all(tensor.dim() == 0 or any(tensor is index for index in indices) for tensor in on_host):
-                self.wait("index or value on the host")
-                return
-        elementwise = torch.Tag.pointwise in func.tags or name in ("where", "masked_fill", "masked_fill_")
-        if (elementwise or name == "fill_") and all(tensor.dim() == 0 for tensor in on_host):
-            return
-        operands = ", ".join(
-            f"{'cuda' if self.holds(tensor) else 'cpu'} {tuple(tensor.shape)}" for tensor in tensors
-        )
-        raise DeviceMismatchError(f"{name} of {operands}, at {line_of_aptool()}")
+            gpu.wait("copy to the device" if gpu.holds(args[0]) else "copy to the host")
+        elif any(tensor.dim() for tensor in others):
+            raise RuntimeError(f"{name} with {len(others)} host tensors, at {line_of_aptool()}")
+        elif name in INDEXING:
+            gpu.wait("index or value on the host")
 
     def _count(self, func, name, args, kwargs):
-        if not (name in FREE or _is_view(func)):
-            self.launches += -(-len(args[0]) // 128) if name == "cat" else LAUNCHES.get(name, 1)
-        if torch.Tag.data_dependent_output in func.tags:
-            self.wait("item" if name == "_local_scalar_dense" else name)
+        is_view = any(value.alias_info and not value.alias_info.is_write for value in func._schema.returns)
+        self.gpu.launches += not ("empty" in name or name == "_local_scalar_dense" or is_view)
+        sized = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & {*func.tags}
+        times = {"bincount": 2, "_coalesce": 1}.get(name, len(sized))
+        if name in INDEXING:
+            times = sum(index is not None and not index.dtype.is_signed for index in args[1])  # masks
         elif name == "segment_reduce":
-            if not kwargs.get("unsafe", False):
-                self.wait("segment_reduce that checks", 2)
+            times = 0 if kwargs.get("unsafe", False) else 2  # it checks the lengths
         elif name == "repeat_interleave":
-            if kwargs.get("output_size") is None:
-                self.wait("repeat_interleave without output_size")
-        elif name == "bincount":
-            self.wait(name, 2)
-        elif name in INDEXING:
-            indices = [index for index in args[1] if index is not None]
-            masks = [index for index in indices if index.dtype in (torch.bool, torch.uint8)]
-            if masks:
-                self.wait("mask as index", len(masks))
-        elif name in SIZED_BY_VALUES or torch.Tag.dynamic_output_shape in func.tags:
-            self.wait(name)
+            times = int(kwargs.get("output_size") is None)
+        if times:
+            self.gpu.wait("item" if name == "_local_scalar_dense" else name, times)
 
 
-def _is_nondeterministic(name, args, kwargs):
-    """Whether CUDA refuses an operation in deterministic mode."""
-    if name == "cumsum":
-        return args[0].is_floating_point()
-    if name == "bincount":
-        return (kwargs.get("weights") if len(args) < 2 else args[1]) is not None
-    if name == "scatter_reduce":
-        return args[4] == "prod"
-    if name == "_embedding_bag_backward":
-        return args[8] == EMBEDDING_MAX
-    return name in NONDETERMINISTIC
+def storage_of(tensor):
+    with torch._C.DisableTorchFunction():
+        if tensor.layout is not torch.sparse_coo:
+            return tensor.untyped_storage()
+        with _disable_current_modes():
+            return tensor._values().untyped_storage()
 
 
-def _tensors(args, kwargs):
-    """The tensors of a call; schemas nest them in lists at most."""
-    for value in (*args, *kwargs.values()):
-        for item in value if isinstance(value, (list, tuple)) else (value,):
-            if isinstance(item, torch.Tensor):
-                yield item
-
-
-@functools.cache
-def _can_divide(func):
-    return func not in UNDIVIDED and func._can_decompose()
-
-
-@functools.cache
-def _is_view(func):
-    return any(
-        value.alias_info is not None and not value.alias_info.is_write for value in func._schema.returns
-    )
+def line_of_aptool():
+    frame = sys._getframe(1)
+    while frame is not None and not frame.f_code.co_filename.startswith(PACKAGE):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename.removeprefix(PACKAGE)}:{frame.f_lineno}" if frame else "elsewhere"

@@ -23,7 +23,7 @@ ENTRIES = {
 }
 CHOICES = {"training.loss": ["hinge", "softmax", "logistic"]}
 VALUES = ["0", "1", "-1", "32", "33", "2147483648", "1.5", "0.0", "0.999", "1e6", "1e400", "nan", "-inf"]
-VALUES += ["true", "false", '"hinge"', '"bigrams"', '""', '"é"', "[]", "[1]", "{ a = 1 }", "1979-05-27"]
+VALUES += ["true", "false", '"hinge"', '"words"', '""', '"é"', "[]", "[1]", "{ a = 1 }", "1979-05-27"]
 NAMES = ["training.epoch", "training", "trainig.epochs", "encoder.window", "a.b.c"]
 START = 'encoder = { type = "cnn", window = 3 }\npooling = { type = "max" }\n'
 

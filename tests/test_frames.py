@@ -44,7 +44,7 @@ def frames_of(arguments, monkeypatch):
     ]
 
 
-def test_a_pair_is_scored_in_twelve_frames(collection_folder, model_folder, tmp_path, monkeypatch):
+def test_a_pair_is_scored_in_eleven_frames(collection_folder, model_folder, tmp_path, monkeypatch):
     monkeypatch.setattr("aptool.scoring.kernels.cosines", reach)
     pools, output = collection_folder / "dev.pools.parquet", tmp_path / "dev.run"
 
@@ -52,7 +52,7 @@ def test_a_pair_is_scored_in_twelve_frames(collection_folder, model_folder, tmp_
 
     frames = frames[frames.index(("cli/score.py", "score")) :]
     assert frames[-1][0] == "scoring/kernels.py"
-    assert len(frames) <= 12, frames
+    assert len(frames) <= 11, frames
     files = list(dict.fromkeys(file for file, _ in frames))
     assert len(files) <= 10
     assert files == files_of_the_page("`aptool score`")

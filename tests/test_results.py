@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from aptool.config import preset_names
-from aptool.models.similarity import Cosine
+from aptool.models.pooling import Cosine
 from bench import fingerprint
 from bench.fingerprint import is_same_version, numeric_fingerprint
 from tools import result_tables as tables
@@ -78,16 +77,6 @@ def test_changed_numerics_change_the_fingerprint(monkeypatch):
     monkeypatch.setattr(Cosine, "matrix", lambda self, r_q, r_a: 0.99 * before(self, r_q, r_a))
 
     assert not is_same_version(numeric_fingerprint("qa-cnn"), COMMITTED["qa-cnn"])
-
-
-def test_the_fingerprint_does_not_depend_on_threads_and_restores_them():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        assert is_same_version(numeric_fingerprint("ap-cnn"), COMMITTED["ap-cnn"])
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(threads)
 
 
 def result(**entries):

@@ -16,7 +16,6 @@ from aptool.cli.parameters import (
     json_option,
     overwrite_flag,
 )
-from aptool.cli.tables import print_table
 from aptool.errors import UsageError, counted, printable
 
 if TYPE_CHECKING:
@@ -40,7 +39,6 @@ _WIDTH = 100
 @click.option("--answer", type=UTF8, metavar="TEXT", required=True, help="Text of the answer.")
 @click.option("--html", metavar="FILE", type=LOCATION, help="Write an HTML page.")
 @overwrite_flag
-@click.option("--matrix", is_flag=True, help="Include the alignment matrix of question and answer words.")
 @device_option
 @json_option
 def explain(
@@ -49,7 +47,6 @@ def explain(
     answer: str,
     html: Location | None,
     overwrite: bool,
-    matrix: bool,
     device: str,
     as_json: bool,
 ) -> None:
@@ -78,11 +75,7 @@ def explain(
     from aptool.models.model import load_model
 
     model = load_model(folder, pick_device(device))
-    (explanation,) = explain_pairs(model, [(question, answer)], alignment=matrix)
-    if matrix and explanation.alignment is None:
-        pooling = model.recipe.pooling["type"]
-        expected = "attentive or token-matching pooling"
-        raise UsageError(f"--matrix: {folder} has {pooling} pooling; expected {expected}")
+    (explanation,) = explain_pairs(model, [(question, answer)])
     if html is not None:
         from aptool.reporting.html import write_page
 
@@ -97,7 +90,7 @@ def explain(
 
 
 def _document(explanation: Explanation, model: LoadedModel, folder: Location) -> dict[str, Any]:
-    document = {
+    return {
         "model": str(folder),
         "fingerprint": model.fingerprint,
         "preset": model.recipe.preset,
@@ -106,10 +99,6 @@ def _document(explanation: Explanation, model: LoadedModel, folder: Location) ->
         "question": _text_json(explanation.question),
         "answer": _text_json(explanation.answer),
     }
-    if explanation.alignment is not None:
-        document["alignment"] = explanation.alignment.tolist()
-        document["best_aligned"] = explanation.best_aligned
-    return document
 
 
 def _text_json(text: TextWeights) -> dict[str, Any]:
@@ -155,14 +144,6 @@ def _print(explanation: Explanation, model: LoadedModel) -> None:
             shown, around = visible(text.words[word]), visible(text.window_text(word))
             context = f"  in “{around}”" if text.window is not None and around != shown else ""
             click.echo(f"  {text.weights[word]:.4f}  {shown}{context}")
-    if explanation.alignment is not None:
-        measure = "the cosine" if explanation.kind == "matches" else "G"
-        click.echo(f"\nbest aligned answer word of each question word, with {measure} of the two:")
-        answer = explanation.answer.words
-        aligned = zip(
-            explanation.question.words, explanation.alignment, explanation.best_aligned, strict=False
-        )
-        print_table([[f"{row[best]:+.4f}", word, answer[best]] for word, row, best in aligned], left=3)
 
 
 def visible(text: str) -> str:

@@ -38,11 +38,6 @@ logger = logging.getLogger(__name__)
     help="Computes checkpoints of other libraries: torch or openvino (on a CPU).",
 )
 @click.option(
-    "--words",
-    type=click.Choice(["unicode", "bigrams"]),
-    help="Words of bm25; bigrams are for Chinese, Japanese, Korean, Thai, ....  [default: unicode]",
-)
-@click.option(
     "--output",
     type=click.Path(),  # it keeps a slash at its end
     help="TREC run file (.gz: gzip), table (.parquet) or folder of parts (ends in /).  "
@@ -61,8 +56,7 @@ logger = logging.getLogger(__name__)
     metavar="TYPE",
     type=click.Choice(PRECISIONS),
     default="auto",
-    help="Precision: fp32, tf32, bf16, or auto: bf16 on a GPU if it ranks the first pools as fp32 does, "
-    "else fp32.",
+    help="Precision: fp32, bf16, or auto: bf16 on a GPU if it ranks the first pools as fp32 does, else fp32.",
 )
 @tokens_per_batch_option
 @cluster_options
@@ -70,7 +64,6 @@ def score(
     pools: tuple[str, ...],
     model: str | None,
     output: str | None,
-    words: str | None,
     device: str,
     backend: Backend,
     precision: Precision,
@@ -91,10 +84,8 @@ def score(
     from aptool.files import expand, stat
     from aptool.models.hub import find_folder
     from aptool.paths import is_remote
-    from aptool.scoring.systems import BASELINES, System, baseline
+    from aptool.scoring.systems import BASELINES, System
 
-    if words is not None and model != "bm25":
-        raise UsageError("words: requires the model bm25")
     stat(expand(pools, ".pools.parquet")[0])  # before large libraries are imported
     if model not in BASELINES and not is_remote(model):
         find_folder(model)
@@ -102,9 +93,7 @@ def score(
     from aptool.execution import score as score_pools
 
     system: str | System = model
-    if words is not None:
-        system = baseline(model, words=words)
-    elif model not in BASELINES:
+    if model not in BASELINES:
         with requiring_torch("a model"):
             from aptool.scoring.model_system import model_system
         system = model_system(

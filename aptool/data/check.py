@@ -23,7 +23,6 @@ from aptool.data.writing import MANIFEST, PoolCounts
 from aptool.errors import InputError, counted
 from aptool.files import unpacked_name
 from aptool.paths import PathOrUrl, location
-from aptool.text.words import has_words
 from aptool.text.words import unicode_words as words
 
 logger = logging.getLogger(__name__)
@@ -105,7 +104,6 @@ def _check_pools(
             judged = judgements.get(pool.question_id, {}) if judgements else {}
             relevant = sum(judged.get(answer_id, 0) > 0 for answer_id in pool.answer_ids)
             pool_counts.add(len(pool.answer_ids), relevant, judged=bool(judged))
-        pool_counts.without_words += sum(not has_words(text) for text in pools.questions.to_pylist())
     return seen, pool_counts
 
 

@@ -99,7 +99,6 @@ class PoolCounts:
     single: int = 0  # pools with a single candidate
     without_relevant: int = 0  # judged pools without a relevant candidate
     unjudged: int = 0  # pools of questions without a judgement, which no evaluation counts
-    without_words: int = 0  # questions in which no two words are separated, as in Chinese; see `has_words`
 
     def add(self, candidates: int, relevant: int, *, judged: bool = True) -> None:
         """Count one pool."""
@@ -140,11 +139,6 @@ class PoolCounts:
         mean = self.candidates / self.questions
         if mean < SMALL_POOL and not all_relevant:
             lines.append(f"mean pool size {mean:.1f} candidates: a random order already scores high")
-        if 2 * self.without_words > self.questions:
-            lines.append(
-                f"{self.without_words:,} {of_questions} have no separate words, as in Chinese: "
-                "BM25 needs --words bigrams, and a trained system a pretrained encoder"
-            )
         return lines
 
 

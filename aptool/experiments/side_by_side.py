@@ -21,7 +21,7 @@ from typing_extensions import override
 from aptool.errors import AptoolError, error_with, located
 from aptool.experiments.matrix import Trial, parts_of
 from aptool.experiments.trial import Result, TrialRunner
-from aptool.models.device import gpus_like, pick_device
+from aptool.models.device import pick_device
 from aptool.plugins import load_plugins
 from aptool.progress import measures_line, progress
 
@@ -111,7 +111,9 @@ def run_side_by_side(
 def automatic_jobs(device: str) -> int:
     """The number of parallel trials: one per GPU of a device such as ``cuda``, on a CPU one per core."""
     picked = pick_device(device)
-    return torch.get_num_threads() if picked.type == "cpu" else len(gpus_like(picked))
+    if picked.type == "cpu":
+        return torch.get_num_threads()
+    return torch.cuda.device_count() if picked.index is None else 1
 
 
 class LocalProcesses(Processes):

@@ -103,13 +103,6 @@ class AttentivePooling(VectorPooling):
         _, _, sigma_q, sigma_a = self(questions, answers)
         return sigma_q, sigma_a
 
-    @override
-    def alignment(self, questions: Tensor, answers: Tensor) -> Tensor | None:
-        """Eq. 13 for one pair: G (M, L) of the states (M, c) of a question and (L, c) of an answer."""
-        if type(self).forward is not AttentivePooling.forward:  # another G
-            return None
-        return ((questions @ self.U) @ answers.T).tanh()
-
     def scale_logits(self, g: Tensor) -> Tensor:
         """Multiply g by the sharpness: the logits of the softmax."""
         return g if self.sharpness == 1 else g * self.sharpness

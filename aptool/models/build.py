@@ -14,6 +14,8 @@ from aptool.models.encoders import BiLstmEncoder, CnnEncoder, Encoder, WordEncod
 from aptool.models.features import COLUMNS, HEADS, NoHead, PairFeatures
 from aptool.models.initialization import EncoderSpec, TrainingTexts
 from aptool.models.pooling import (
+    SIMILARITIES,
+    Cosine,
     JoinedPooling,
     MaxPooling,
     MeanPooling,
@@ -22,7 +24,6 @@ from aptool.models.pooling import (
     orthonormal_projection,
 )
 from aptool.models.ranker import Ranker
-from aptool.models.similarity import SIMILARITIES, Cosine
 from aptool.options import build_options
 from aptool.plugins import Registry, load_plugins, sources_of
 from aptool.text.tokenizer import TextTokenizer, WordTokenizer
@@ -61,9 +62,6 @@ _REGISTRIES: dict[str, Mapping[str, Any]] = {
     "similarity": SIMILARITIES,
     "head": HEADS,
 }
-
-# Maximum number of weights without word embeddings: 4 GB, and 4 GB of gradients.
-MAX_WEIGHTS = 1 << 30
 
 
 class NewSystem(NamedTuple):
@@ -139,12 +137,7 @@ def check_recipe(recipe: Recipe) -> None:
         raise _invalid(recipe, "training.mining_interval", 1, expected)
     if issubclass(encoder_class, WordEncoder):
         with torch.device("meta"):  # without memory
-            ranker = build_ranker(recipe, 1, recipe.vectors.dim)
-        weights = sum(weight.numel() for weight in ranker.parameters())
-        if weights > MAX_WEIGHTS:
-            problem = f"{weights:,} weights without word embeddings"
-            expected = f"at most {MAX_WEIGHTS:,}"
-            raise InputError(recipe.preset, position="encoder", problem=problem, expected=expected)
+            build_ranker(recipe, 1, recipe.vectors.dim)  # raises for sizes that do not match
     encoder_class.check(recipe, options)
 
 
@@ -180,16 +173,11 @@ def new_system(
     ranker: Ranker, tokenizer: TextTokenizer, recipe: Recipe, initialized: int, texts: TrainingTexts
 ) -> NewSystem:
     """Return a system with initial weights; the pair features learn the words of the training texts."""
-    set_tokenizer(tokenizer, recipe)
     if ranker.features is not None:
+        tokenizer.identify_words = True
         assert isinstance(tokenizer, WordTokenizer)
         ranker.features.learn(tokenizer, texts.train)
     return NewSystem(ranker, tokenizer, recipe, initialized)
-
-
-def set_tokenizer(tokenizer: TextTokenizer, recipe: Recipe) -> None:
-    """Let a tokenizer identify words if the recipe has pair features."""
-    tokenizer.identify_words = bool(_columns_of(recipe))
 
 
 def _columns_of(recipe: Recipe) -> tuple[str, ...]:

@@ -22,15 +22,6 @@ from torch import Tensor, nn
 from aptool.environment import BATCH_SIZES, GIB, BatchSizes
 from aptool.errors import AptoolError, UsageError, first_line, one_line
 
-# Objects with the precision of float32 products on GPUs, their attribute, and its values.
-# PyTorch 2.9 replaced `allow_tf32` by `fp32_precision`.
-_CUDA, _CUDNN = torch.backends.cuda, torch.backends.cudnn
-_GPU_PRODUCTS: list[Any] = [_CUDA.matmul, _CUDNN]
-_PRECISION, _TF32, _FP32 = "allow_tf32", True, False
-if hasattr(_CUDNN, "conv"):
-    _GPU_PRODUCTS = [_CUDA.matmul, _CUDNN.conv, _CUDNN.rnn]
-    _PRECISION, _TF32, _FP32 = "fp32_precision", "tf32", "ieee"  # type: ignore[assignment]
-
 # Parts of messages of PyTorch's out-of-memory errors without a type: CPU, CUDA, cuBLAS and cuDNN.
 _OUT_OF_MEMORY = ("DefaultCPUAllocator", "CUDA error: out of memory", "_STATUS_ALLOC_FAILED")
 
@@ -49,45 +40,34 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
-def gpus_like(device: torch.device) -> list[torch.device]:
-    """Return the GPUs to use for ``cuda``: the current GPU, then all other GPUs of the same model.
-
-    Any other device, ``cpu`` or a GPU such as ``cuda:1``, is used alone.
-    """
-    if device.type != "cuda" or device.index is not None:
-        return [device]
-
-    def kind(gpu: int) -> tuple[str, tuple[int, int]]:
-        return torch.cuda.get_device_name(gpu), torch.cuda.get_device_capability(gpu)
-
-    current = torch.cuda.current_device()
-    gpus = [current, *(gpu for gpu in range(torch.cuda.device_count()) if gpu != current)]
-    return [torch.device("cuda", gpu) for gpu in gpus if kind(gpu) == kind(current)]
-
-
 def has_tensor_cores(device: torch.device) -> bool:
-    """Whether a GPU multiplies bf16 and TF32 in hardware (Ampere and later)."""
+    """Whether a GPU multiplies bf16 in hardware (Ampere and later)."""
     return torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def check_precision(option: str, precision: str, device: torch.device) -> None:
     """Raise if a GPU cannot compute in a precision, the value of an option."""
-    if device.type == "cuda" and precision in ("tf32", "bf16") and not has_tensor_cores(device):
+    if device.type == "cuda" and precision == "bf16" and not has_tensor_cores(device):
         raise UsageError(
             f"{option} {precision!r}: {torch.cuda.get_device_name(device)} cannot compute in it; "
             "expected fp32, or a GPU of compute capability 8.0 or later"
         )
 
 
-def set_products(precision: str) -> None:
-    """Set the precision of fp32 products on GPUs in this process: TF32 for ``tf32``, otherwise fp32.
+def exact_products() -> None:
+    """Compute fp32 products on GPUs in fp32, in this process.
 
     By default, cuDNN computes LSTMs and convolutions in TF32, which changes scores by more than 1e-5. Its
     attention, which takes milliseconds to plan for each new shape, is turned off.
     """
-    _CUDA.enable_cudnn_sdp(False)
-    for kind in _GPU_PRODUCTS:
-        setattr(kind, _PRECISION, _TF32 if precision == "tf32" else _FP32)
+    cuda: Any = torch.backends.cuda
+    cudnn: Any = torch.backends.cudnn
+    cuda.enable_cudnn_sdp(False)
+    if hasattr(cudnn, "conv"):  # since PyTorch 2.9
+        for kind in (cuda.matmul, cudnn.conv, cudnn.rnn):
+            kind.fp32_precision = "ieee"
+    else:
+        cuda.matmul.allow_tf32 = cudnn.allow_tf32 = False
 
 
 def seed_generators(seed: int, device: torch.device) -> None:

@@ -43,10 +43,8 @@ def distill_vectors(
     if not np.isfinite(states).all():
         bad = words[int(np.argmin(np.isfinite(states).all(axis=1)))]
         raise InputError(name, value=bad, expected="an encoder with finite states for every word")
-    matrix, share = principal_components(states, dim)
-    logger.info(
-        f"{name}: dimension {states.shape[1]} to {matrix.shape[1]}, {share:.1%} of the variance explained"
-    )
+    matrix = principal_components(states, dim)
+    logger.info(f"{name}: dimension {states.shape[1]} to {matrix.shape[1]}")
     lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
     matrix *= _SIZE * np.sqrt(matrix.shape[1]) / np.maximum(lengths, 1e-12)
     matrix *= sif_weights(counts, sif)[:, None]
@@ -60,7 +58,7 @@ def encode_words(
     network = encoder.network.to(device)
     tokens = encoder.tokenizer.encode(words, min(MOST_TOKENS, encoder.max_tokens))
     order = np.argsort(tokens.lengths, kind="stable")
-    result: np.ndarray | None = None
+    means = []
     with torch.inference_mode():
         for start in range(0, len(order), _BATCH):
             rows = order[start : start + _BATCH]
@@ -71,33 +69,23 @@ def encode_words(
             output = network(input_ids=ids.to(device), attention_mask=mask.to(device))
             states = output.last_hidden_state.float().cpu()  # (rows, longest, hidden)
             shares = mask.float() / mask.sum(1, keepdim=True)
-            means = torch.bmm(shares.unsqueeze(1), states).squeeze(1)
-            if result is None:
-                result = np.zeros((len(words), means.shape[1]), dtype=np.float32)
-            result[rows] = means.numpy()
-            if (start // _BATCH) % 20 == 19:
-                logger.info(f"{start + len(rows):,} of {len(words):,} words encoded")
-    return result if result is not None else np.zeros((0, 1), dtype=np.float32)
+            means.append(torch.bmm(shares.unsqueeze(1), states).squeeze(1).numpy())
+    return np.concatenate(means)[np.argsort(order)]
 
 
-def principal_components(vectors: np.ndarray, dim: int) -> tuple[np.ndarray, float]:
-    """Project (n, h) vectors, minus their mean, on their first principal components.
+def principal_components(vectors: np.ndarray, dim: int) -> np.ndarray:
+    """Project (n, h) vectors, minus their mean: (n, min(dim, rank)) float64 principal components.
 
     The sign of a component makes its largest loading positive, so that every machine gives the same result.
-
-    Returns:
-        (n, min(dim, rank)) float64, and the share of explained variance.
     """
     centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
     variances, axes = np.linalg.eigh(centred.T @ centred / max(len(centred), 1))
     variances, axes = np.maximum(variances[::-1], 0), axes[:, ::-1]
-    total = variances.sum()
-    rank = int((variances > 1e-10 * max(total, 1e-300)).sum())
-    size = max(min(dim, rank), 1)
-    axes = axes[:, :size]
+    rank = int((variances > 1e-10 * max(variances.sum(), 1e-300)).sum())
+    axes = axes[:, : max(min(dim, rank), 1)]
     largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=0)[None, :], axis=0)
-    share = float(variances[:size].sum() / total) if total else 1.0
-    return centred @ (axes * np.sign(largest)), share
+    components: np.ndarray = centred @ (axes * np.sign(largest))
+    return components
 
 
 def sif_weights(counts: np.ndarray, a: float) -> np.ndarray:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from aptool.errors import AptoolError
-from aptool.models.device import set_products
+from aptool.models.device import exact_products
 from aptool.models.encoders import CnnEncoder, Encoder
 from aptool.models.matching import MaxSimPooling
 from aptool.models.model import LoadedModel
@@ -36,22 +36,12 @@ _WEIGHTS = {
 _MIN_CONTRAST = 0.25
 
 
-class Piece(NamedTuple):
-    """A word of a text in HTML."""
-
-    before: str  # the text between it and the previous word
-    word: str
-    weight: float | None  # None if the word was truncated
-    strength: float  # of the background colour, from 0 to 1
-    unknown: bool
-
-
 @dataclass(frozen=True)
 class TextWeights:
     """A text and the weights of its words.
 
     Attributes:
-        text: the text.
+        text: the text, in NFC where the model has words of its own.
         spans: begin and end of each word. A text without words counts as one unknown word.
         weights: (L,) float64 weights of the first L words, with sum one. Further words were truncated.
         unknown: indices of words without a vector or token.
@@ -84,35 +74,29 @@ class TextWeights:
         contrast: float = max(greatest - least, _MIN_CONTRAST / len(self.weights))
         return (self.weights - least) / contrast
 
-    def receptive_field(self, word: int) -> range:
-        """Return the indices of the words in the receptive field of a word's state."""
-        if self.window is None:
-            return range(len(self.weights))
-        left, right = self.window
-        return range(max(0, word - left), min(len(self.weights), word + right + 1))
-
     def window_text(self, word: int) -> str:
         """Return the text in the receptive field of a word's state."""
-        words = self.receptive_field(word)
-        return self.text[self.spans[words[0]][0] : self.spans[words[-1]][1]]
+        last = len(self.weights) - 1
+        left, right = (last, last) if self.window is None else self.window
+        begin, end = self.spans[max(0, word - left)][0], self.spans[min(last, word + right)][1]
+        return self.text[begin:end]
 
     def strongest(self, count: int) -> list[int]:
         """Return the words with the greatest weights, in descending order; ties in text order."""
         order: list[int] = np.argsort(-self.weights, kind="stable").tolist()
         return order[:count]
 
-    def pieces(self) -> Iterator[Piece]:
-        """Split the text into its words, each with the text before it."""
+    def pieces(self) -> Iterator[tuple[str, str, float | None, float, bool]]:
+        """Yield for each word: the text before it, the word, its weight, its intensity, if it is unknown.
+
+        The weight is None and the intensity 0 if the word was truncated.
+        """
         strengths, end = self.intensities, 0
         for word, (begin, stop) in enumerate(self.spans):
-            has_weight = word < len(self.weights)
-            yield Piece(
-                self.text[end:begin],
-                self.text[begin:stop],
-                float(self.weights[word]) if has_weight else None,
-                float(strengths[word]) if has_weight else 0.0,
-                word in self.unknown,
-            )
+            was_read = word < len(self.weights)
+            weight = float(self.weights[word]) if was_read else None
+            strength = float(strengths[word]) if was_read else 0.0
+            yield self.text[end:begin], self.text[begin:stop], weight, strength, word in self.unknown
             end = stop
 
 
@@ -126,26 +110,17 @@ class Explanation:
         score: score of the pair.
         kind: ``attention`` (attention weights σ), ``max_pooling`` (shares of the features) or ``matches``
             (shares of the matches).
-        alignment: (M, L) matrix G = tanh(Qᵀ U A), equation 13 of the paper, or the cosines S of late
-            interaction; 0 for words without a token. None unless requested, and without an alignment in the
-            pooling; late interaction always includes it.
     """
 
     question: TextWeights
     answer: TextWeights
     score: float
     kind: str
-    alignment: np.ndarray | None = None
 
     @property
     def weights_name(self) -> str:
         """The name of the weights, for captions."""
         return _WEIGHTS[self.kind]
-
-    @property
-    def best_aligned(self) -> list[int]:
-        """The best aligned answer word per question word; empty without an alignment."""
-        return [] if self.alignment is None else [int(word) for word in self.alignment.argmax(1)]
 
     def __repr__(self) -> str:
         shown = []
@@ -156,19 +131,17 @@ class Explanation:
 
 
 @torch.inference_mode()
-def explain_pairs(
-    model: LoadedModel, pairs: Sequence[tuple[str, str]], *, alignment: bool = False
-) -> list[Explanation]:
+def explain_pairs(model: LoadedModel, pairs: Sequence[tuple[str, str]]) -> list[Explanation]:
     """Explain the scores of (question, answer) texts, on the device of the model."""
-    set_products("fp32")
+    exact_products()
     if not gives_weights(model):
         name = model.recipe.pooling["type"]
         expected = "attentive or max pooling, or one that matches tokens"
         raise AptoolError(f"pooling {name!r} has no weights of words; expected {expected}")
-    return [_explain(model, question, answer, alignment) for question, answer in pairs]
+    return [_explain(model, question, answer) for question, answer in pairs]
 
 
-def _explain(model: LoadedModel, question: str, answer: str, alignment: bool) -> Explanation:
+def _explain(model: LoadedModel, question: str, answer: str) -> Explanation:
     ranker, pooling = model.ranker, _state_pooling(model)
     tokenizer, limits = model.tokenizer, model.recipe.text
     device = next(ranker.parameters()).device
@@ -181,19 +154,15 @@ def _explain(model: LoadedModel, question: str, answer: str, alignment: bool) ->
     question_words = _words_of(tokenizer, question, question_tokens)
     answer_words = _words_of(tokenizer, answer, answer_tokens)
     kind = MAX_POOLING if isinstance(pooling, MaxPooling) else ATTENTION
-    G = None
     if isinstance(pooling, MaxSimPooling):
         kind = MATCHES
-    if alignment or kind == MATCHES:
-        G = pooling.alignment(Q.values, A.values)
     weights_q, weights_a = (weights[0].double().cpu().numpy() for weights in pooling.attention(Q, A))
     window = window_of(ranker.encoder)
     return Explanation(
-        _weigh(question, question_words, weights_q, window),
-        _weigh(answer, answer_words, weights_a, window),
+        _weigh(tokenizer.written(question), question_words, weights_q, window),
+        _weigh(tokenizer.written(answer), answer_words, weights_a, window),
         float(score),
         kind,
-        None if G is None else _between_words(G.double().cpu().numpy(), question_words, answer_words),
     )
 
 
@@ -228,7 +197,7 @@ def _words_of(tokenizer: TextTokenizer, text: str, tokens: Tokens) -> _Words:
     """Return the words of a text, whose tokens may be truncated."""
     indices, length = tokenizer.word_indices(text), len(tokens.ids)
     token_words = tokenizer.truncate(Tokens(indices, np.array([0, len(indices)])), length).ids
-    spans = word_spans(tokenizer, text)
+    spans = tuple(tokenizer.spans(text)) or ((0, len(tokenizer.written(text))),)  # no word counts as one
     count = max(1, int(token_words.max()) + 1) if len(indices) > length else len(spans)
     words_without_token = set(range(count)) - set(token_words.tolist())
     is_unknown = (token_words >= 0) & (tokens.ids == tokenizer.unknown)
@@ -249,17 +218,3 @@ def _weigh(
         total = shares.sum()
         shares = shares / total if total > 0 else np.full(words.word_count, 1 / words.word_count)
     return TextWeights(text, words.spans, shares, words.unknown, window, special_tokens)
-
-
-def _between_words(G: np.ndarray, question: _Words, answer: _Words) -> np.ndarray:
-    """(M, L) alignment of words: the maximum over their tokens, of the alignment (M', L') of tokens."""
-    between_words = np.full((question.word_count, answer.word_count), -np.inf)
-    rows, columns = (np.flatnonzero(words.token_words >= 0) for words in (question, answer))
-    cells = np.ix_(question.token_words[rows], answer.token_words[columns])
-    np.maximum.at(between_words, cells, G[np.ix_(rows, columns)])
-    return np.where(np.isinf(between_words), 0.0, between_words)
-
-
-def word_spans(tokenizer: TextTokenizer, text: str) -> tuple[tuple[int, int], ...]:
-    """Return begin and end of each word in a text; a text without words counts as one word."""
-    return tuple(tokenizer.spans(text)) or ((0, len(text)),)

@@ -28,8 +28,6 @@ _COMMON = 0.1
 # Upper bound of word numbers: ids, then 32-bit hashes of out-of-vocabulary words.
 _SPAN = 1 << 40
 
-_PAIRS_PER_BLOCK = 1 << 16
-
 
 @dataclass(frozen=True)
 class WordBags:
@@ -127,17 +125,7 @@ class PairFeatures(nn.Module):
         self, questions: WordBags, answers: WordBags, pair_question: np.ndarray, pair_answer: np.ndarray
     ) -> Tensor:
         """(P, F) float32 columns of pairs, given as (P,) indices of questions and answers."""
-        rows = []
-        for start in range(0, len(pair_question), _PAIRS_PER_BLOCK):
-            block = slice(start, start + _PAIRS_PER_BLOCK)
-            matches = self._match(questions, answers, pair_question[block], pair_answer[block])
-            rows.append(np.stack([COLUMNS[name](matches) for name in self.columns], axis=1))
-        return torch.from_numpy(np.concatenate(rows).astype(np.float32)).to(self.idf.device)
-
-    def _match(
-        self, questions: WordBags, answers: WordBags, pair_question: np.ndarray, pair_answer: np.ndarray
-    ) -> _Matches:
-        """Look up the words of each pair's question in its answer."""
+        # Look up the words of each pair's question in its answer.
         sizes = np.diff(questions.offsets)[pair_question]
         pair = np.repeat(np.arange(len(sizes)), sizes)
         word = questions.keys[rows_of(questions.offsets[pair_question], sizes)] % _SPAN
@@ -145,18 +133,19 @@ class PairFeatures(nn.Module):
         # A sentinel above all keys keeps the index in range.
         keys = np.append(answers.keys, np.iinfo(np.int64).max)
         index = np.searchsorted(keys, key)
-        counts = np.where(keys[index] == key, np.append(answers.counts, 0)[index], 0)
         unseen_idf, mean_length = self.corpus.tolist()
         in_vocabulary = word < len(self.idf)
         vocabulary_word = np.where(in_vocabulary, word, 0)
-        return _Matches(
+        matches = _Matches(
             pair,
-            np.where(in_vocabulary, self.idf.cpu().numpy()[vocabulary_word], unseen_idf),
-            np.where(in_vocabulary, self.content.cpu().numpy()[vocabulary_word], 1.0),
-            counts,
-            np.stack([questions.lengths[pair_question], answers.lengths[pair_answer]], axis=1),
-            mean_length,
+            idf=np.where(in_vocabulary, self.idf.cpu().numpy()[vocabulary_word], unseen_idf),
+            content=np.where(in_vocabulary, self.content.cpu().numpy()[vocabulary_word], 1.0),
+            counts=np.where(keys[index] == key, np.append(answers.counts, 0)[index], 0),
+            lengths=np.stack([questions.lengths[pair_question], answers.lengths[pair_answer]], axis=1),
+            mean_length=mean_length,
         )
+        columns = np.stack([COLUMNS[name](matches) for name in self.columns], axis=1)
+        return torch.from_numpy(columns.astype(np.float32)).to(self.idf.device)
 
 
 class Head(nn.Module, ABC):

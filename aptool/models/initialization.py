@@ -128,7 +128,7 @@ def learned_vectors(
     words = slice(UNK + 1, None)  # PAD and UNK are not words
     if cached is not None and cached.is_file():
         with local_copy(cached) as local:
-            matrix = read_tensors(local, checked=True)[0][_MATRIX].numpy()
+            matrix = read_tensors(local)[0][_MATRIX].numpy()
         return WordVectors(tokenizer.words[words], matrix[words], "learned")
     logger.info(f"learning {options.dim}-dimensional word vectors from {len(tokens.ids)} tokens")
     matrix = learn_vectors(

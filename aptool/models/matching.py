@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from aptool.models.pooling import Pooling, StateOptions, segment_mean
+from aptool.models.pooling import Pooling, StateOptions, segment_mean, unit
 from aptool.models.ragged import Ragged
-from aptool.models.similarity import unit
 from aptool.options import bounded
 
 
@@ -86,11 +85,6 @@ class MaxSimPooling(Pooling):
         return segment_mean(matched)[:, 0]
 
     @override
-    def alignment(self, questions: Tensor, answers: Tensor) -> Tensor:
-        """S (M, L) of one pair from its states (M, c) and (L, c)."""
-        return unit(questions) @ unit(answers).T
-
-    @override
     def attention(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
         """(n, M) and (n, L) weights of the tokens of n pairs.
 
@@ -103,7 +97,7 @@ class MaxSimPooling(Pooling):
         )
         shares = []
         for Q, A in texts:
-            S = self.alignment(Q, A)
+            S = unit(Q) @ unit(A).T  # (M, L)
             shares.append(torch.zeros_like(S).scatter_(1, S.argmax(1, keepdim=True), 1 / len(S)))
         return (
             Ragged.join([share.sum(1) for share in shares]).padded()[0],

@@ -19,7 +19,7 @@ from aptool.config import Recipe, recipe_from_dict
 from aptool.documents import check_document, read_json
 from aptool.errors import InputError
 from aptool.files import local_copy
-from aptool.models.build import build_ranker, encoder_type, set_tokenizer
+from aptool.models.build import build_ranker, encoder_type
 from aptool.models.device import to_device
 from aptool.models.hub import CONFIG, MODULES, ST_CONFIG, WEIGHTS, find_folder, is_trained, trained_config
 from aptool.models.initialization import EncoderSpec
@@ -86,7 +86,7 @@ def save_model(
     }
     check_document("model", config, location(folder) / CONFIG)
     document = config if spec.network is None else {**spec.network, "aptool": config}
-    with new_model_folder(folder) as into:
+    with output_folder(folder, CONFIG) as into:
         (into / CONFIG).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
         tokenizer.save(into / TOKENIZER)
         weights = {_name_in_file(name): weight for name, weight in ranker.state_dict().items()}
@@ -96,11 +96,6 @@ def save_model(
         (into / "training").mkdir()
         lines = "".join(json.dumps(entry) + "\n" for entry in history)
         (into / "training" / "history.jsonl").write_text(lines, encoding="utf-8")
-
-
-def new_model_folder(folder: PathOrUrl) -> AbstractContextManager[Path]:
-    """Open a temporary folder, which becomes the model folder if the block succeeds."""
-    return output_folder(folder, CONFIG)
 
 
 def remove_model(folder: PathOrUrl) -> None:
@@ -131,12 +126,12 @@ def _load(path: Path, device: torch.device | str) -> LoadedModel:
     config = read_config(path / CONFIG)
     recipe = recipe_from_dict(config["recipe"], where=str(path / CONFIG))
     tokenizer = encoder_type(recipe).Tokenizer.load(path / TOKENIZER)
-    set_tokenizer(tokenizer, recipe)
     if len(tokenizer) != config["vocabulary"]:
         expected = f"{config['vocabulary']} {tokenizer.unit}, as {CONFIG} says"
         raise InputError(path / TOKENIZER, value=len(tokenizer), expected=expected)
     spec = EncoderSpec(config["vocabulary"], config["dim"], config.get("network"))
     ranker = build_ranker(recipe, *spec)
+    tokenizer.identify_words = ranker.features is not None
     weights, _ = read_tensors(path / WEIGHTS)
     _check_shapes(path / WEIGHTS, weights, ranker)
     check_finite(weights, path / WEIGHTS)

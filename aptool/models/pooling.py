@@ -1,21 +1,31 @@
 """Poolings: from two state sequences to a score, usually the similarity of two vectors (paper, section 2.3).
 
 These are the differentiable definitions; ``aptool.scoring.kernels`` computes the same scores for many pairs
-that share texts. This module has the interface and the poolings of single texts.
+that share texts. This module has the interface, the poolings of single texts, and the similarities.
+
+A similarity is computed in three steps: per question, per answer and per pair. The scorer computes the first
+two once per text.
 """
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from typing_extensions import override
 
 from aptool.models.ragged import Ragged
-from aptool.models.similarity import Cosine, Similarity
+from aptool.options import NoOptions, bounded
+
+# Minimum norm that a vector is divided by.
+EPSILON = 1e-8
+
+# Minimum squared distance: the square root has no gradient at 0.
+_MIN_SQUARE = 1e-12
 
 
 @dataclass(frozen=True)
@@ -63,10 +73,6 @@ class Pooling(nn.Module, ABC):
         The weights of a text sum to one and are 0 on padding.
         """
         raise NotImplementedError(type(self).__name__)
-
-    def alignment(self, questions: Tensor, answers: Tensor) -> Tensor | None:
-        """(M, L) alignment of the states (M, c) of a question and (L, c) of an answer; None without one."""
-        return None
 
 
 class VectorPooling(Pooling):
@@ -127,9 +133,11 @@ class IndependentPooling(VectorPooling):
 
     @override
     def score_matrix(self, questions: Ragged, answers: Ragged) -> Tensor:
-        if type(self) not in (MaxPooling, MeanPooling) or not self.similarity.has_matrix:
+        similarity = self.similarity
+        if type(self) not in (MaxPooling, MeanPooling) or not similarity.has_matrix:
             return super().score_matrix(questions, answers)
-        return self.similarity.every_pair(self.represent(questions), self.represent(answers))
+        prepared = similarity.prepare_questions(self.represent(questions))
+        return similarity.matrix(prepared, similarity.prepare_answers(self.represent(answers)))
 
 
 class MaxPooling(IndependentPooling):
@@ -186,3 +194,135 @@ def orthonormal_projection(size: int, dim: int) -> nn.Module:
     linear = nn.Linear(size, dim, bias=False)
     nn.init.orthogonal_(linear.weight)
     return nn.Sequential(OrderedDict(linear=linear))
+
+
+class Similarity(nn.Module, ABC):
+    """The interface of similarities."""
+
+    Options: ClassVar[type] = NoOptions
+
+    def __init__(self, size: int, options: Any) -> None:
+        super().__init__()
+
+    def forward(self, r_q: Tensor, r_a: Tensor) -> Tensor:
+        """(...,) similarities of r_q (..., c) and r_a (..., c)."""
+        return self.pairs(self.prepare_questions(r_q), self.prepare_answers(r_a))
+
+    @property
+    def is_cosine(self) -> bool:
+        """Whether the similarity is the cosine, which no positive factor of a vector changes."""
+        return type(self) is Cosine
+
+    @property
+    def has_matrix(self) -> bool:
+        """Whether ``matrix`` computes ``forward``: a subclass of a similarity has its own definition."""
+        return type(self) in SIMILARITIES.values()
+
+    def prepare_questions(self, r_q: Tensor) -> Tensor:
+        """(..., c) transformed r_q (..., c); computed once per question."""
+        return r_q
+
+    def prepare_answers(self, r_a: Tensor) -> Tensor:
+        """(..., c) transformed r_a (..., c); computed once per answer."""
+        return r_a
+
+    @abstractmethod
+    def pairs(self, questions: Tensor, answers: Tensor) -> Tensor:
+        """(...,) similarities of prepared questions (..., c) and answers (..., c)."""
+
+    @abstractmethod
+    def matrix(self, questions: Tensor, answers: Tensor) -> Tensor:
+        """(n, k) similarities of all pairs of prepared questions (n, c) and answers (k, c)."""
+
+
+class Dot(Similarity):
+    """x · y."""
+
+    @override
+    def pairs(self, questions: Tensor, answers: Tensor) -> Tensor:
+        return (questions * answers).sum(-1)
+
+    @override
+    def matrix(self, questions: Tensor, answers: Tensor) -> Tensor:
+        return questions @ answers.T
+
+
+class Cosine(Dot):
+    """x · y / (‖x‖ ‖y‖), within [-1, 1], and 0 if a vector is zero (paper, eq. 11)."""
+
+    @override
+    def prepare_questions(self, r_q: Tensor) -> Tensor:
+        return unit(r_q)
+
+    @override
+    def prepare_answers(self, r_a: Tensor) -> Tensor:
+        return unit(r_a)
+
+
+class Bilinear(Dot):
+    """xᵀ M y with a matrix M (c, c) that is learned (Severyn and Moschitti 2015, eq. 2).
+
+    M is initially the identity, so the similarity is initially the inner product.
+    """
+
+    def __init__(self, size: int, options: Any) -> None:
+        super().__init__(size, options)
+        self.M = nn.Parameter(torch.eye(size))  # (c, c)
+
+    @override
+    def prepare_questions(self, r_q: Tensor) -> Tensor:
+        return r_q @ self.M
+
+
+class Gesd(Similarity):
+    """1 / (1 + ‖x − y‖) · 1 / (1 + exp(−γ (x · y + c))), within (0, 1): Feng et al. 2015, table 4.
+
+    Feng et al. call it the geometric mean of the two factors; it is their product.
+    """
+
+    @dataclass(frozen=True)
+    class Options:
+        """Options of a ``gesd`` similarity.
+
+        Attributes:
+            gamma: Factor γ of the inner product.
+            offset: Number c added to the inner product.
+        """
+
+        gamma: float = bounded(1.0, below=1e6)
+        offset: float = bounded(1.0, below=1e6)
+
+    def __init__(self, size: int, options: Options) -> None:
+        super().__init__(size, options)
+        self.gamma, self.offset = options.gamma, options.offset
+
+    @override
+    def pairs(self, questions: Tensor, answers: Tensor) -> Tensor:
+        distance = torch.linalg.vector_norm(questions - answers, dim=-1)
+        return self._product(distance, (questions * answers).sum(-1))
+
+    @override
+    def matrix(self, questions: Tensor, answers: Tensor) -> Tensor:
+        return self._product(distances(questions, answers), questions @ answers.T)
+
+    def _product(self, distance: Tensor, dot: Tensor) -> Tensor:
+        return torch.sigmoid(self.gamma * (dot + self.offset)) / (1 + distance)
+
+
+# ``similarity.type`` of a recipe.
+SIMILARITIES: dict[str, type[Similarity]] = {"cosine": Cosine, "gesd": Gesd, "bilinear": Bilinear, "dot": Dot}
+
+
+def unit(vectors: Tensor) -> Tensor:
+    """Vectors (..., c) scaled to unit length; a zero vector stays zero."""
+    return F.normalize(vectors, dim=-1, eps=EPSILON)
+
+
+def distances(first: Tensor, second: Tensor) -> Tensor:
+    """(n, k) Euclidean distances of the rows of (n, c) and (k, c).
+
+    In fp64, because ‖x‖² + ‖y‖² − 2 x · y cancels where vectors are close.
+    """
+    x, y = first.double(), second.double()
+    squares = x.square().sum(1)[:, None] + y.square().sum(1) - 2 * (x @ y.T)
+    return squares.clamp_min(_MIN_SQUARE).sqrt().to(first.dtype)

@@ -33,6 +33,7 @@ from aptool.models.attention import AttentivePooling
 from aptool.models.device import batch_sizes, send
 from aptool.models.matching import MaxSimPooling, MeanMaxSimPooling
 from aptool.models.pooling import (
+    EPSILON,
     IndependentPooling,
     MaxPooling,
     MeanPooling,
@@ -41,7 +42,6 @@ from aptool.models.pooling import (
     segment_max,
 )
 from aptool.models.ragged import Ragged, inner_products, product, rows_of
-from aptool.models.similarity import EPSILON
 
 # Pairs per answer from which grouping by answer is faster.
 SHARED = 2
@@ -169,7 +169,7 @@ class Kernel(ABC):
 
     def row_counts(self, lengths: np.ndarray) -> np.ndarray:
         """(n,) int64: rows that ``cache_answers`` returns for answers of (n,) tokens, without repetitions."""
-        return lengths
+        return lengths if self.stores_states else np.ones_like(lengths)
 
     @abstractmethod
     def prepare_questions(self, states: Ragged) -> Any:
@@ -212,10 +212,6 @@ class IndependentKernel(Kernel):
         vectors = self.pooling.represent(states).float()
         rows = self.pooling.similarity.prepare_answers(vectors)
         return Ragged.of_sizes(rows, np.ones_like(states.sizes))
-
-    @override
-    def row_counts(self, lengths: np.ndarray) -> np.ndarray:
-        return np.ones_like(lengths)
 
     @override
     def prepare_questions(self, states: Ragged) -> Tensor:
@@ -273,7 +269,7 @@ class MatchKernel(Kernel):
 
     @override
     def cache_answers(self, states: Ragged) -> Ragged:
-        rows = self.pooling.stored_rows(states.with_values(states.values.float()))
+        rows = self.pooling.stored_rows(_in_fp32(states))
         return rows.with_values(rows.values.to(states.values.dtype))
 
     @override
@@ -282,7 +278,7 @@ class MatchKernel(Kernel):
 
     @override
     def prepare_questions(self, states: Ragged) -> Ragged:
-        return self.pooling.stored_rows(states.with_values(states.values.float()))
+        return self.pooling.stored_rows(_in_fp32(states))
 
     @override
     def score_pairs(self, questions: Ragged, answers: EncodedAnswers, pairs: Pairs) -> Tensor:

@@ -23,23 +23,17 @@ from aptool.data.pools import AnyPools, as_pools
 from aptool.data.runs import Run, run_of_scores
 from aptool.environment import BACKENDS, PRECISIONS, Backend, Precision
 from aptool.errors import AptoolError, InputError
-from aptool.models.device import pick_device
 from aptool.models.explain import Explanation, explain_pairs
-from aptool.models.hub import find_folder
+from aptool.models.hub import CONFIG, find_folder
 from aptool.models.model import (
     LoadedModel,
-    load_model,
     model_fingerprint,
-    new_model_folder,
     opened_folder,
 )
-from aptool.outputs import check_output_folder
+from aptool.outputs import check_output_folder, output_folder
 from aptool.paths import location
-from aptool.scoring.model_system import ModelScorer, ModelSystem, model_system
+from aptool.scoring.model_system import model_system
 from aptool.scoring.run import score_in_memory
-from aptool.scoring.sentence_transformers import SentenceTransformersScorer
-
-_TEXTS = "a list of texts"
 
 
 class Model:
@@ -52,8 +46,8 @@ class Model:
     Args:
         folder: a model folder, or the name of a model on the Hugging Face hub, ``ORG/NAME``.
         device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda`` or a GPU such as ``cuda:1``.
-        precision: precision of the encoder when pools are scored: ``fp32``, ``tf32``, ``bf16`` or ``auto``.
-            ``auto`` is bf16 on a GPU if no ranking of the first pools changes, otherwise fp32.
+        precision: precision of the encoder: ``fp32``, ``bf16`` or ``auto``. ``auto`` is bf16 for pools on a
+            GPU if no ranking of the first pools changes, otherwise fp32.
         backend: ``"openvino"`` computes the network of a checkpoint of another library, or of a model with
             mean pooling, in OpenVINO, on a CPU. Default: PyTorch.
         tokens_per_batch: number of tokens per batch when pools are scored, which bounds memory. Default: by
@@ -93,25 +87,18 @@ class Model:
             backend=backend,
             tokens_per_batch=tokens_per_batch,
         )
-        self._trained: LoadedModel | None = None
-        self._scorer: ModelScorer | SentenceTransformersScorer
-        if isinstance(self.system, ModelSystem):
-            target = pick_device(self.system.device)
-            self._trained = load_model(self.folder, target)
-            self.system = replace(self.system, device=str(target), model=self._trained)
-            self._scorer = ModelScorer(replace(self.system, cache_bytes=0), self._trained, target)
-        else:
-            self._scorer = self.system.open()
-            self.system = replace(self.system, device=self._scorer.device, model=self._scorer.model)
+        self._scorer = self.system.open()
+        self.system = replace(self.system, device=self._scorer.device, model=self._scorer.model)
         self.device = torch.device(self._scorer.device)
 
     @property
     def _loaded(self) -> LoadedModel:
         """The model; raise for a checkpoint of another library."""
-        if self._trained is None:
+        model = self._scorer.model
+        if not isinstance(model, LoadedModel):
             expected = "a model that aptool trained"
             raise InputError(self.folder, problem="a checkpoint of another library", expected=expected)
-        return self._trained
+        return model
 
     @property
     def preset(self) -> str:
@@ -121,7 +108,8 @@ class Model:
     @property
     def config(self) -> dict[str, Any]:
         """Hyperparameters, versions and metadata of the training; class and versions of a checkpoint."""
-        content = self._scorer.description if self._trained is None else self._trained.config
+        model = self._scorer.model
+        content = model.config if isinstance(model, LoadedModel) else self._scorer.description
         config: dict[str, Any] = json.loads(json.dumps(content))
         return config
 
@@ -130,16 +118,13 @@ class Model:
         """The dev measures of the best epoch by name; empty for a checkpoint."""
         return dict(self.config.get("training", {}).get("dev", {}))
 
-    def score(
-        self, pairs: Iterable[tuple[str, str]] | str, answers: Iterable[str] | None = None
-    ) -> np.ndarray:
-        """Score (question, answer) pairs, or one question with several answers.
+    def score(self, pairs: Iterable[tuple[str, str]]) -> np.ndarray:
+        """Score (question, answer) pairs.
 
-        Each distinct text is encoded once, in fp32. The scores of `Model.run` are equal within 1e-5.
+        Each distinct text is encoded once. In fp32, the scores of `Model.run` are equal within 1e-5.
 
         Args:
-            pairs: n pairs of texts (question, answer); or, with ``answers``, one question.
-            answers: n texts.
+            pairs: n pairs of texts (question, answer).
 
         Returns:
             (n,) float32 finite scores, such as the cosine of the pooled vectors or the logit of a
@@ -147,16 +132,11 @@ class Model:
 
         Example:
             >>> model = aptool.load("models/wikiqa")
-            >>> model.score([("who wrote it?", "She wrote it."), ("who wrote it?", "Nobody knows.")]).shape
-            (2,)
-            >>> model.score("who wrote it?", ["She wrote it.", "Nobody knows."]).dtype
-            dtype('float32')
+            >>> scores = model.score([("who wrote it?", "She wrote it."), ("who wrote it?", "Nobody knows.")])
+            >>> scores.shape, scores.dtype
+            ((2,), dtype('float32'))
         """
-        if answers is None:
-            return self._scores(*_check_pairs(pairs))
-        question, texts = check_text("question", pairs), check_list("answers", answers, _TEXTS, empty=True)
-        texts = [check_text("answers", text, f"item {number}") for number, text in enumerate(texts)]
-        return self._scores([question], np.zeros(len(texts), dtype=np.int64), texts)
+        return self._scores(*_check_pairs(pairs))
 
     def rank(
         self, question: str, answers: Iterable[str], top_k: int | None = None
@@ -180,7 +160,11 @@ class Model:
         """
         if top_k is not None:
             check_integer("top_k", top_k, 1)
-        scores = self.score(question, answers)
+        texts = [
+            check_text("answers", text, f"item {number}")
+            for number, text in enumerate(check_list("answers", answers, "a list of texts", empty=True))
+        ]
+        scores = self._scores([check_text("question", question)], np.zeros(len(texts), dtype=np.int64), texts)
         best = np.argsort(-scores, kind="stable")[:top_k]
         return list(zip(best.tolist(), scores[best].tolist(), strict=True))
 
@@ -203,7 +187,7 @@ class Model:
             frame, preset = score_in_memory(files.units, self.system, answers=files.answers)
         return run_of_scores(frame, preset if tag is None else tag)
 
-    def explain(self, question: str, answer: str, *, alignment: bool = False) -> Explanation:
+    def explain(self, question: str, answer: str) -> Explanation:
         """Compute the weight of each word of a pair.
 
         With attentive pooling these are the attention weights (σ, equation 16 of the paper); with max pooling
@@ -212,7 +196,6 @@ class Model:
         Args:
             question: text of M words.
             answer: text of L words.
-            alignment: whether to return the (M, L) alignment G = tanh(Qᵀ U A) as well.
 
         Returns:
             ``score``, ``question`` and ``answer``; the latter have ``words`` and ``weights`` (float64, sum 1)
@@ -228,7 +211,7 @@ class Model:
         """
         check_text("question", question)
         check_text("answer", answer)
-        return explain_pairs(self._loaded, [(question, answer)], alignment=alignment)[0]
+        return explain_pairs(self._loaded, [(question, answer)])[0]
 
     def save(self, folder: PathLike, *, overwrite: bool = False) -> None:
         """Copy the model folder, atomically.
@@ -258,7 +241,7 @@ class Model:
         if target == self.folder:
             return
         check_output_folder(target, overwrite=overwrite)
-        with new_model_folder(target) as into, opened_folder(self.folder) as source:
+        with output_folder(target, CONFIG) as into, opened_folder(self.folder) as source:
             shutil.copytree(source, into, dirs_exist_ok=True)
 
     def _scores(self, questions: list[str], pair_question: np.ndarray, answers: list[str]) -> np.ndarray:

@@ -19,7 +19,7 @@ from aptool.environment import Backend, available_memory
 from aptool.environment import Precision as RequestedPrecision
 from aptool.errors import InputError, UsageError
 from aptool.models.build import code_of
-from aptool.models.device import check_precision, has_tensor_cores, pick_device, set_products
+from aptool.models.device import check_precision, has_tensor_cores, pick_device
 from aptool.models.hub import MODULES, find_folder, is_trained
 from aptool.models.model import LoadedModel, load_model
 from aptool.scoring.ranker_scorer import UNCACHED, Precision, RankerScorer
@@ -126,15 +126,8 @@ class ModelSystem(System):
         """Open the model; the units decide the precision ``auto``."""
         target = pick_device(self.device) if device is None else torch.device(device)
         model = self.model or load_model(self.folder, target)
-        precision = pick_precision(
-            self.precision, model, target, lambda: read_pools(units[0], answers) if units else None
-        )
+        precision = pick_precision(self.precision, model, target, units, answers)
         return ModelScorer(self, model, target, precision)
-
-    @property
-    @override
-    def paths(self) -> tuple[str, ...]:
-        return (self.folder,)
 
 
 def model_system(
@@ -175,7 +168,7 @@ class ModelScorer(Scorer):
         """Wrap a model on a device, with a precision."""
         self.max_answer_tokens = model.recipe.text.max_answer_tokens
         self.device = str(device)
-        self._model, self._precision = model, precision
+        self.model, self._precision = model, precision
         self._tokenizer = PoolTokenizer(model.tokenizer, model.recipe.text)
         description = {
             "name": model.recipe.preset,
@@ -196,7 +189,7 @@ class ModelScorer(Scorer):
         """The scorer of pairs."""
         system, device = self.system, torch.device(self.device)
         return RankerScorer(
-            self._model.ranker,
+            self.model.ranker,
             device=device,
             precision=self._precision,
             tokens_per_batch=system.tokens_per_batch,
@@ -211,7 +204,6 @@ class ModelScorer(Scorer):
     def score(
         self, inputs: TokenizedPools, progress: Callable[[int], None] = lambda pairs: None
     ) -> np.ndarray:
-        set_products(self._precision)
         return self._ranker_scorer.score(*inputs, progress)
 
     def score_texts(
@@ -222,8 +214,7 @@ class ModelScorer(Scorer):
         pair_answer: np.ndarray,
     ) -> np.ndarray:
         """(P,) float32 scores of pairs of distinct questions and answers."""
-        set_products(self._precision)
-        tokenizer, limits = self._model.tokenizer, self._model.recipe.text
+        tokenizer, limits = self.model.tokenizer, self.model.recipe.text
         question_tokens = tokenizer.encode(questions, limits.max_question_tokens)
         answer_tokens = tokenizer.encode(answers, limits.max_answer_tokens)
         return self._ranker_scorer.score(question_tokens, answer_tokens, pair_question, pair_answer)
@@ -245,9 +236,10 @@ def pick_precision(
     requested: RequestedPrecision,
     model: LoadedModel,
     device: torch.device,
-    sample: Callable[[], PoolBatch | None],
+    units: Sequence[Unit],
+    answers: Answers | None = None,
 ) -> Precision:
-    """Return the precision of encoding; ``sample`` is called only if the rankings of its pools decide.
+    """Return the precision of encoding for units of pools, with the shared answers.
 
     ``auto`` is bf16 on a GPU with native bf16 support if bf16 and fp32 rank the first ``SAMPLE`` pools alike,
     else fp32. A CPU always uses fp32: encoding takes little of the time there, and results should not
@@ -256,13 +248,13 @@ def pick_precision(
     if requested != "auto":
         check_precision("--precision", requested, device)
         return requested
-    pools = sample() if device.type == "cuda" and has_tensor_cores(device) else None
-    return "bf16" if pools is not None and same_rankings(model, device, pools) else "fp32"
+    if device.type != "cuda" or not has_tensor_cores(device) or not units:
+        return "fp32"
+    return "bf16" if same_rankings(model, device, read_pools(units[0], answers)) else "fp32"
 
 
 def same_rankings(model: LoadedModel, device: torch.device, pools: PoolBatch) -> bool:
     """Whether bf16 and fp32 rank the candidates of each of the first ``SAMPLE`` pools alike."""
-    set_products("fp32")
     sample = pools.select(np.arange(min(SAMPLE, len(pools.question_ids))))
     texts = PoolTokenizer(model.tokenizer, model.recipe.text).tokenize(sample)
     precisions: tuple[Precision, ...] = ("fp32", "bf16")

@@ -16,13 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aptool.models.device import batch_sizes, memory_for
+from aptool.models.device import batch_sizes, exact_products, memory_for
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
 from aptool.scoring.kernels import EncodedAnswers, Pairs, kernel_for
 from aptool.text.tokenizer import Tokens
 
-Precision = Literal["fp32", "tf32", "bf16"]
+Precision = Literal["fp32", "bf16"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -131,11 +131,12 @@ class RankerScorer:
     ) -> None:
         """Create a scorer of a ranker in evaluation mode, on its device.
 
-        ``precision`` is that of encoding; alignments, softmaxes and cosines are always in fp32, with TF32
-        products for ``tf32`` after ``set_products``. ``cache_bytes`` limits the cache of encoded answers
-        between calls of ``score``; on a CPU, states that are looked up in a table are not cached.
+        ``precision`` is that of encoding; alignments, softmaxes and cosines are always in fp32.
+        ``cache_bytes`` limits the cache of encoded answers between calls of ``score``; on a CPU, states that
+        are looked up in a table are not cached.
         ``expected_tokens`` is the number of tokens to encode before the weights change, if known.
         """
+        exact_products()
         self._device = torch.device(device)
         self._batch = tokens_per_batch or batch_sizes(self._device).encoder
         with torch.inference_mode(), memory_for("preparing the model", MEMORY_HINT):

@@ -5,16 +5,15 @@ writes the sidecar. An ``Executor`` decides where units are scored; the bytes of
 ``score_in_memory`` scores in this process and returns the same scores as a table.
 """
 
-import contextlib
 import datetime
 import hashlib
 import json
 import logging
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import polars as pl
 
@@ -48,6 +47,8 @@ from aptool.scoring.units import (
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class ScoredRun:
@@ -68,37 +69,39 @@ class Executor:
 
         ``answers`` is the file with the texts of shared answers.
         """
-        self._answers = read_answers(*answers) if answers is not None else None
-        return system.open(units, self._answers)
+        self.answers = read_answers(*answers) if answers is not None else None
+        return system.open(units, self.answers)
 
-    def run(self, missing: Sequence[Part], scorer: Scorer, bar: Bar) -> Generator[tuple[int, Record]]:
+    def run(self, missing: Sequence[Part], scorer: Scorer, bar: Bar) -> Iterator[tuple[int, Record]]:
         """Write the missing parts with the scorer that ``open`` returned; yield number and record of each.
 
-        When the generator ends, this process can read all parts. After an error, written parts remain.
+        When the iterator ends, this process can read all parts. After an error, written parts remain.
         """
-        units = [part.unit for part in missing]
-        with ThreadPoolExecutor(1) as writer:
-            storing: tuple[int, Future[Record]] | None = None
-            scored_units = score_units(units, scorer, self._answers, bar)
-            for part, (frame, truncated) in zip(missing, scored_units, strict=True):
-                if storing is not None:
-                    yield storing[0], storing[1].result()
-                storing = part.number, writer.submit(write, part, frame, truncated)
-            if storing is not None:
-                yield storing[0], storing[1].result()
+
+        def store(index: int, frame: pl.DataFrame, truncated: int) -> tuple[int, Record]:
+            return missing[index].number, write(missing[index], frame, truncated)
+
+        return score_units([part.unit for part in missing], scorer, self.answers, bar, store)
 
 
 def score_units(
-    units: Sequence[Unit], scorer: Scorer, answers: Answers | None, bar: Bar
-) -> Generator[tuple[pl.DataFrame, int]]:
-    """Score units in this process; yield the result of ``units.score``, and the number of truncated answers.
+    units: Sequence[Unit],
+    scorer: Scorer,
+    answers: Answers | None,
+    bar: Bar,
+    store: Callable[[int, pl.DataFrame, int], T],
+) -> Generator[T]:
+    """Score units in this process; while one is scored, the next one is read and the one before is stored.
 
-    While a unit is scored, the next one is read.
+    ``store`` takes the index of a unit, the result of ``units.score``, and the number of truncated answers;
+    its results are yielded.
     """
-    with ThreadPoolExecutor(1) as reader:
-        prepared_units = (read(unit, scorer, answers) for unit in units)
+    with ThreadPoolExecutor(1) as reader, ThreadPoolExecutor(1) as writer:
+        prepared_units = enumerate(read(unit, scorer, answers) for unit in units)
         reading = reader.submit(next, prepared_units, None)
-        while (prepared := reading.result()) is not None:
+        storing: Future[T] | None = None
+        while (following := reading.result()) is not None:
+            index, prepared = following
             reading = reader.submit(next, prepared_units, None)
             remaining = prepared.unit.pairs
 
@@ -109,7 +112,11 @@ def score_units(
 
             frame = score(prepared, scorer, scored)
             bar.update(remaining)  # of a scorer that counts none
-            yield frame, prepared.truncated
+            if storing is not None:
+                yield storing.result()
+            storing = writer.submit(store, index, frame, prepared.truncated)
+        if storing is not None:
+            yield storing.result()
 
 
 def score_files(
@@ -144,7 +151,7 @@ def score_files(
     tag = tag if tag is not None else scorer.tag
     inputs = input_files(units, shared)
     for file in (output, sidecar_path(output)):
-        check_apart(file, [*(each.path for each in inputs), *system.paths])
+        check_apart(file, [each.path for each in inputs])
     parts = plan(units, scorer, output, tag, shared)
     key = hashlib.sha256(json.dumps([part.path.name for part in parts]).encode()).hexdigest()[:24]
     if not overwrite and (complete := _complete(output, parts, key)) is not None:
@@ -153,16 +160,14 @@ def score_files(
     with outputs.lock(parts_folder(output)):
         _make_room(output, parts, key, overwrite=overwrite)
         missing = missing_parts(parts)
-        by_number = _records_of(parts, missing)
+        absent = {part.number for part in missing}
+        written = [part for part in parts if part.number not in absent]
+        records = {part.number: record for part, record in zip(written, read_records(written), strict=True)}
         pairs = sum(part.unit.pairs for part in parts)
-        resumed = pairs - sum(part.unit.pairs for part in missing)
-        with (
-            progress("score", pairs, "pairs", resumed) as bar,
-            contextlib.closing(executor.run(missing, scorer, bar)) as written,
-        ):
-            for number, record in written:
-                by_number[number] = _found(record)
-        found = [by_number[part.number] for part in parts]
+        resumed = sum(part.unit.pairs for part in written)
+        with progress("score", pairs, "pairs", resumed) as bar:
+            records.update(executor.run(missing, scorer, bar))
+        found = [records[part.number] for part in parts]
         check_unchanged(inputs)
         check_questions(units, [each.questions for each in found])
         scored = ScoredRun(
@@ -186,8 +191,7 @@ def score_files(
             "versions": environment.versions(),
         }
         _publish(output, parts, document)
-    _log_truncated(scored.truncated, scorer)
-    log_ties(str(output), sum(each.tied for each in found), sum(len(each.questions) for each in found))
+    _log_counts(str(output), found, scorer)
     return scored
 
 
@@ -257,26 +261,6 @@ def _make_room(output: PathOrUrl, parts: Sequence[Part], key: str, *, overwrite:
     outputs.delete(others)
 
 
-class _Found(NamedTuple):
-    """The record of a part, with its question ids in a column, which takes less memory."""
-
-    pairs: int
-    truncated: int
-    tied: int
-    questions: pl.Series
-
-
-def _found(record: Record) -> _Found:
-    return _Found(*record[:3], pl.Series(record.questions, dtype=pl.String))
-
-
-def _records_of(parts: Sequence[Part], missing: Sequence[Part]) -> dict[int, _Found]:
-    """The records of the parts that are not missing, by number."""
-    absent = {part.number for part in missing}
-    written = [part for part in parts if part.number not in absent]
-    return {part.number: _found(record) for part, record in zip(written, read_records(written), strict=True)}
-
-
 def _publish(output: PathOrUrl, parts: Sequence[Part], document: dict[str, Any]) -> None:
     """Give the run its name, then write its sidecar and remove the parts.
 
@@ -307,24 +291,27 @@ def score_in_memory(
     Returns:
         question_id, answer_id, score (f64), as in the run file of ``score_files``; the tag of the scorer.
     """
-    shared = current_input(answers)
+    shared, executor = current_input(answers), Executor()
     with progress("loading model"):
-        texts = read_answers(*shared) if shared is not None else None
-        scorer = system.open(units, texts)
+        scorer = executor.open(system, units, shared)
     inputs = input_files(units, shared)
     with progress("score", sum(unit.pairs for unit in units), "pairs") as bar:
-        scored = list(score_units(units, scorer, texts, bar))
+        scored = list(score_units(units, scorer, executor.answers, bar, _in_memory))
         check_unchanged(inputs)
     frame = pl.concat(frame for frame, _ in scored)
-    records = [record_of(*each) for each in scored]
-    check_questions(units, [pl.Series(record.questions, dtype=pl.String) for record in records])
+    records = [record for _, record in scored]
+    check_questions(units, [record.questions for record in records])
     # A run file has no negative zero.
     score = pl.when(pl.col("score") == 0).then(0.0).otherwise(pl.col("score").cast(pl.Float64))
-    log_ties(scorer.tag, sum(each.tied for each in records), sum(len(each.questions) for each in records))
-    _log_truncated(sum(each.truncated for each in records), scorer)
+    _log_counts(scorer.tag, records, scorer)
     return rank_candidates(frame.with_columns(score=score)).drop("rank"), scorer.tag
 
 
-def _log_truncated(truncated: int, scorer: Scorer) -> None:
-    if truncated:
+def _in_memory(index: int, frame: pl.DataFrame, truncated: int) -> tuple[pl.DataFrame, Record]:
+    return frame, record_of(frame, truncated)
+
+
+def _log_counts(name: str, records: Sequence[Record], scorer: Scorer) -> None:
+    if truncated := sum(each.truncated for each in records):
         logger.info(f"{truncated} answers were truncated to {scorer.max_answer_tokens} tokens")
+    log_ties(name, sum(each.tied for each in records), sum(len(each.questions) for each in records))

@@ -20,7 +20,7 @@ from aptool.data.pools import Answers, PoolBatch, Unit
 from aptool.documents import read_json
 from aptool.environment import Backend, Precision, versions_of
 from aptool.errors import AptoolError, InputError, first_line
-from aptool.models.device import check_precision, is_out_of_memory, pick_device, set_products
+from aptool.models.device import check_precision, exact_products, is_out_of_memory, pick_device
 from aptool.models.hub import CONFIG, MODULES, ST_CONFIG, find_folder, model_name
 from aptool.scoring.systems import Scorer, System
 from aptool.version import require
@@ -81,17 +81,13 @@ class SentenceTransformers(System):
         """The device of the network."""
         return "cpu" if self.backend == "openvino" else self.device
 
-    @property
-    @override
-    def paths(self) -> tuple[str, ...]:
-        return (self.folder,)
-
 
 class SentenceTransformersScorer(Scorer):
     """An open checkpoint."""
 
     def __init__(self, system: SentenceTransformers, model: Any, device: str) -> None:
         """Wrap a model of the library that scores on a device."""
+        exact_products()
         folder, kind = local_folder(system.folder), type(model).__name__
         limit, tokens = model.max_seq_length, system.tokens_per_batch
         self.max_answer_tokens = limit if isinstance(limit, int) and limit < 1 << 24 else None
@@ -127,7 +123,6 @@ class SentenceTransformersScorer(Scorer):
         progress: Callable[[int], None] = lambda pairs: None,
     ) -> np.ndarray:
         """(P,) float32 scores of pairs of distinct questions and answers."""
-        set_products(self._precision)
         scores = np.empty(len(pair_answer), dtype=np.float32)
         score = self._score_pairs if hasattr(self.model, "predict") else self._score_encoded
         with _library_errors(self._folder), torch.inference_mode():

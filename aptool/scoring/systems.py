@@ -3,29 +3,25 @@
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from typing_extensions import override
 
-from aptool.arguments import check_choice
 from aptool.data.pools import Answers, PoolBatch, Unit, read_pools
 from aptool.progress import progress
-from aptool.text.bm25 import K1, B, PostingsBuilder, WeightedPostings, inverse_document_frequency
-from aptool.text.words import SPLITTERS
+from aptool.text.bm25 import BM25, K1, B, WordCounts
+from aptool.text.words import unicode_words
 
 # Names of the untrained systems.
 BASELINES = ("bm25", "random")
 
 
-def baseline(name: str, *, seed: int = 0, words: str = "unicode") -> "System":
-    """Return the untrained system with a name; ``seed`` is that of random scores, ``words`` those of BM25."""
-    if name == "random":
-        return RandomScores(seed)
-    return Bm25(check_choice("words", words, list(SPLITTERS)))
+def baseline(name: str, *, seed: int = 0) -> "System":
+    """Return the untrained system with a name; ``seed`` is that of random scores."""
+    return RandomScores(seed) if name == "random" else Bm25()
 
 
 @dataclass(frozen=True)
@@ -43,11 +39,6 @@ class System(ABC):
             answers: the shared answers of the pools.
             device: a device that exists; None is that of the description.
         """
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """The files and folders that ``open`` reads."""
-        return ()
 
 
 class Scorer(ABC):
@@ -122,99 +113,48 @@ class RandomScorer(Scorer):
 
 
 @dataclass(frozen=True)
-class WordCounts:
-    """The document frequencies of a corpus."""
-
-    documents: int
-    words: int
-    fingerprint: str  # of the frequencies of all words
-    # Only words of the questions affect scores; the others would take memory.
-    frequencies: Mapping[str, int] = field(compare=False, repr=False)
-
-    @classmethod
-    def of(cls, corpus: Iterable[str], split: Callable[[str], list[str]]) -> "WordCounts":
-        """Count the documents of each word, among the distinct texts of a corpus."""
-        documents = words = 0
-        frequencies: Counter[str] = Counter()
-        seen: set[bytes] = set()
-        for text in corpus:
-            key = hashlib.blake2b(text.encode(), digest_size=16).digest()
-            if key in seen:
-                continue
-            seen.add(key)
-            document = split(text)
-            documents += 1
-            words += len(document)
-            frequencies.update(set(document))
-        counts = [documents, words, sorted(frequencies.items())]
-        digest = hashlib.sha256(json.dumps(counts).encode()).hexdigest()[:16]
-        return cls(documents, words, digest, frequencies)
-
-    @classmethod
-    def of_pools(cls, units: Sequence[Unit], answers: Answers | None, words: str) -> "WordCounts":
-        """Count over the distinct answers of pools; keep the frequencies of the words of questions."""
-        query_words: set[str] = set()
-        split = SPLITTERS[words]
-
-        def texts() -> Iterator[str]:
-            with progress("document frequencies", len(units), "units") as bar:
-                for unit in units:
-                    pools = read_pools(unit, answers)
-                    query_words.update(
-                        word for question in pools.questions.to_pylist() for word in split(question)
-                    )
-                    yield from pools.answers.to_pylist()
-                    bar.update(1)
-
-        counts = cls.of(texts(), split)
-        kept = {word: number for word, number in counts.frequencies.items() if word in query_words}
-        return replace(counts, frequencies=kept)
-
-
-@dataclass(frozen=True)
 class Bm25(System):
-    """BM25; ``words`` is a key of `SPLITTERS`."""
+    """BM25, by default with the document frequencies of the distinct answers of the pools."""
 
-    words: str = "unicode"
-    counts: WordCounts | None = None  # None counts over the answers of the pools
+    counts: WordCounts | None = None
 
     @override
     def open(
         self, units: Sequence[Unit] = (), answers: Answers | None = None, device: str | None = None
     ) -> "Bm25Scorer":
-        counts = self.counts
-        if counts is None:
-            counts = WordCounts.of_pools(units, answers, self.words)
-        return Bm25Scorer(replace(self, counts=counts), counts)
+        return Bm25Scorer(self.counts if self.counts is not None else _count_words(units, answers))
 
 
 class Bm25Scorer(Scorer):
     """The scorer of ``Bm25``."""
 
-    def __init__(self, system: Bm25, counts: WordCounts) -> None:
-        self._words, self._counts = system.words, counts
-        description: dict[str, Any] = {"name": "BM25", "k1": K1, "b": B, "documents": counts.documents}
-        if system.words != "unicode":
-            description["words"] = system.words
-        settings = ["bm25", counts.fingerprint, system.words]
-        super().__init__(system, "bm25", settings, description)
+    def __init__(self, counts: WordCounts) -> None:
+        self._counts = counts
+        description = {"name": "BM25", "k1": K1, "b": B, "documents": counts.documents}
+        super().__init__(Bm25(counts), "bm25", ["bm25", counts.fingerprint], description)
 
     @override
     def score(self, inputs: PoolBatch, progress: Callable[[int], None] = lambda pairs: None) -> np.ndarray:
-        split, counts = SPLITTERS[self._words], self._counts
-        queries = [split(question) for question in inputs.questions.to_pylist()]
-        vocabulary_words = {word for query in queries for word in query if word in counts.frequencies}
-        vocabulary = {word: number for number, word in enumerate(sorted(vocabulary_words))}
-        builder = PostingsBuilder()
-        for text in inputs.answers.to_pylist():
-            document = split(text)
-            builder.add([vocabulary[word] for word in document if word in vocabulary], len(document))
-        frequencies = np.array([counts.frequencies[word] for word in vocabulary], dtype=np.int64)
-        idf = inverse_document_frequency(frequencies, counts.documents)
-        mean_length = counts.words / max(counts.documents, 1)
-        weighted = WeightedPostings(builder.build(len(vocabulary)), idf, mean_length)
+        index = BM25(inputs.answers.to_pylist(), self._counts)
         scores = np.zeros(len(inputs.pair_answer), dtype=np.float32)
-        for query, begin, end in zip(queries, inputs.offsets[:-1], inputs.offsets[1:], strict=True):
-            numbers = [vocabulary[word] for word in query if word in vocabulary]
-            scores[begin:end] = weighted.scores(numbers)[inputs.pair_answer[begin:end]]
+        questions = inputs.questions.to_pylist()
+        for question, begin, end in zip(questions, inputs.offsets[:-1], inputs.offsets[1:], strict=True):
+            scores[begin:end] = index.scores(question)[inputs.pair_answer[begin:end]]
         return scores
+
+
+def _count_words(units: Sequence[Unit], answers: Answers | None) -> WordCounts:
+    """Count over the distinct answers of pools; keep the frequencies of the words of questions."""
+    query_words: set[str] = set()
+
+    def texts() -> Iterator[str]:
+        with progress("document frequencies", len(units), "units") as bar:
+            for unit in units:
+                pools = read_pools(unit, answers)
+                query_words.update(*map(unicode_words, pools.questions.to_pylist()))
+                yield from pools.answers.to_pylist()
+                bar.update(1)
+
+    counts = WordCounts.of(texts())
+    kept = {word: number for word, number in counts.frequencies.items() if word in query_words}
+    return replace(counts, frequencies=kept)

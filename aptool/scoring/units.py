@@ -57,7 +57,7 @@ class Record(NamedTuple):
     pairs: int
     truncated: int  # answers truncated at the model's limit
     tied: int  # questions whose candidates, two or more, all have one score
-    questions: list[str]  # question ids, in the order of the pools
+    questions: pl.Series  # question ids, in the order of the pools; a column takes less memory than a list
 
 
 class Prepared(NamedTuple):
@@ -109,14 +109,15 @@ def write(part: Part, frame: pl.DataFrame, truncated: int) -> Record:
     """Write the record of a part, then the part; ``frame`` is the result of ``score``."""
     record = record_of(frame, truncated)
     data = part_bytes(part.path, frame, part.tag)
-    _put(part.record, json.dumps(record._asdict(), ensure_ascii=False).encode())
+    document = record._asdict() | {"questions": record.questions.to_list()}
+    _put(part.record, json.dumps(document, ensure_ascii=False).encode())
     _put(part.path, data)
     return record
 
 
 def record_of(frame: pl.DataFrame, truncated: int) -> Record:
     """The record of a unit; ``frame`` is the result of ``score``."""
-    questions = frame["question_id"].unique(maintain_order=True).to_list()
+    questions = frame["question_id"].unique(maintain_order=True)
     return Record(frame.height, truncated, count_ties(frame)[0], questions)
 
 
@@ -226,7 +227,8 @@ def read_records(parts: Sequence[Part]) -> Iterator[Record]:
 
 def _read_record(part: Part) -> Record:
     with file_errors(part.record):
-        return Record(**json.loads(part.record.read_bytes()))
+        document = json.loads(part.record.read_bytes())
+    return Record(**document | {"questions": pl.Series(document["questions"], dtype=pl.String)})
 
 
 def check_questions(units: Sequence[Unit], questions: Sequence[pl.Series]) -> None:

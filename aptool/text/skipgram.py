@@ -56,8 +56,6 @@ def learn_vectors(
     Texts are those of `Tokens`, and ``window``, the distance of the farthest context word, is 1 to 32. A word
     without occurrences in ``counts`` (V,) keeps its small random vector.
     """
-    if not 1 <= window <= _BLOCK:
-        raise ValueError(f"window {window}: expected 1 to {_BLOCK}")
     draw = np.random.default_rng(seed)
     vocabulary = len(counts)
     first = draw.random((vocabulary, dim), dtype=np.float32)

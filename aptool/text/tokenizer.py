@@ -8,7 +8,6 @@ such as [CLS] and [SEP], and truncation keeps those at the end of a text.
 import json
 import zlib
 from abc import ABC, abstractmethod
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -123,13 +122,17 @@ class TextTokenizer(ABC):
     def word_indices(self, text: str) -> np.ndarray:
         """(tokens,) int64: index of the word of ``split`` that contains each token of a text, or -1."""
 
+    def written(self, text: str) -> str:
+        """The form of a text in which its words are shown."""
+        return text
+
     def split(self, text: str) -> list[str]:
         """Split one text into its words as written."""
-        return [word for word, _ in Whitespace().pre_tokenize_str(text)]
+        return [word for word, _ in Whitespace().pre_tokenize_str(self.written(text))]
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Begin and end in the text of each word of ``split``."""
-        return [span for _, span in Whitespace().pre_tokenize_str(text)]
+        """Begin and end in the written text of each word of ``split``."""
+        return [span for _, span in Whitespace().pre_tokenize_str(self.written(text))]
 
 
 class WordTokenizer(TextTokenizer):
@@ -227,18 +230,8 @@ class WordTokenizer(TextTokenizer):
         return numbers
 
     @override
-    def split(self, text: str) -> list[str]:
-        return super().split(normalized(text, lowercase=False))
-
-    @override
-    def spans(self, text: str) -> list[tuple[int, int]]:
-        written = normalized(text, lowercase=False)
-        spans = super().spans(written)
-        if written == text:
-            return spans
-        # A position in the normalized text is the end of the longest prefix of at most this length.
-        lengths = [len(normalized(text[:end], lowercase=False)) for end in range(len(text) + 1)]
-        return [(bisect_right(lengths, begin) - 1, bisect_right(lengths, end) - 1) for begin, end in spans]
+    def written(self, text: str) -> str:
+        return normalized(text, lowercase=False)
 
     @override
     def word_indices(self, text: str) -> np.ndarray:

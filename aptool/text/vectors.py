@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from io import BufferedReader
 from itertools import chain
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -40,12 +40,8 @@ _FOREIGN = {
 }
 
 
-class Row(NamedTuple):
-    """One word and its numbers, unparsed."""
-
-    number: int  # number of the record or line, from 1
-    word: bytes
-    values: bytes
+# The number of a record or line, from 1, a word, and its numbers, unparsed.
+Row: TypeAlias = tuple[int, bytes, bytes]
 
 
 class VectorFile(NamedTuple):
@@ -124,7 +120,7 @@ def _binary_rows(path: PathOrUrl, file: IO[bytes], dim: int, count: int) -> Iter
             expected = f"a word and {dim} numbers in each record, as the header says"
             raise InputError(path, position=position, value=_shown(data[offset:]), expected=expected)
         offset = space + 1 + width
-        yield Row(number, word, data[space + 1 : offset])
+        yield number, word, data[space + 1 : offset]
     remainder = data[offset:] + file.read(BLOCK)
     if remainder.strip(b"\n"):
         position = f"after record {count:,}"
@@ -157,7 +153,7 @@ def _text_rows(
                     path, position=f"line {number:,}", problem=problem, expected=f"{dim} numbers"
                 )
             word, values = b" ".join(fields[:-dim]), b" ".join(fields[-dim:])
-        yield Row(number, word, values)
+        yield number, word, values
     if count is not None and rows < count:
         expected = f"{count:,} rows, as the header announces"
         raise InputError(path, position="end", problem=f"{rows:,} rows", expected=expected)
@@ -167,27 +163,25 @@ def _text_rows(
 
 def _parse(path: PathOrUrl, file: VectorFile, row: Row) -> np.ndarray:
     """(dim,) float32 finite numbers of a row."""
-    position = f"{'record' if file.is_binary else 'line'} {row.number:,}"
+    number, word, data = row
+    position = f"{'record' if file.is_binary else 'line'} {number:,}"
     if file.is_binary:
-        values = np.frombuffer(row.values, dtype="<f4")
+        values = np.frombuffer(data, dtype="<f4")
     else:
-        values = _parse_text(path, position, row.values, file.dim)
+        fields = data.split()
+        if len(fields) != file.dim:
+            problem, expected = f"{len(fields)} numbers", f"{file.dim} numbers"
+            raise InputError(path, position=position, problem=problem, expected=expected)
+        bad = [field for field in fields if not _is_number(field)]
+        if bad:
+            raise InputError(path, position=position, value=_shown(bad[0]), expected="a number")
+        with np.errstate(over="ignore"):
+            values = np.array(list(map(float, fields))).astype(np.float32)
     if not (np.abs(values) <= LARGEST).all():  # also false for NaN
         problem = "NaN, or a number beyond any vector's"
-        expected = f"numbers of -{LARGEST:,.0f} to {LARGEST:,.0f} for the word {_shown(row.word)}"
+        expected = f"numbers of -{LARGEST:,.0f} to {LARGEST:,.0f} for the word {_shown(word)}"
         raise InputError(path, position=position, problem=problem, expected=expected)
     return values
-
-
-def _parse_text(path: PathOrUrl, position: str, text: bytes, dim: int) -> np.ndarray:
-    fields = text.split()
-    if len(fields) != dim:
-        raise InputError(path, position=position, problem=f"{len(fields)} numbers", expected=f"{dim} numbers")
-    bad = [field for field in fields if not _is_number(field)]
-    if bad:
-        raise InputError(path, position=position, value=_shown(bad[0]), expected="a number")
-    with np.errstate(over="ignore"):
-        return np.array(list(map(float, fields))).astype(np.float32)
 
 
 def _is_number(field: bytes) -> bool:
@@ -234,7 +228,7 @@ def read_vectors(source: PathOrUrl, words: Iterable[str]) -> WordVectors:
     with open_unpacked(source) as opened:
         file = _detect_format(source, opened)
         for row in file.rows:
-            users = spellings.pop(row.word, ())  # a second row of the word is not read
+            users = spellings.pop(row[1], ())  # a second row of the word is not read
             better = [(word, rank) for word, rank in users if rank < best[word]]
             if better:
                 for word, rank in better:

@@ -201,7 +201,7 @@ def load_state(folder: Location) -> TrainingState | None:
     if not (folder / STATE).is_file():
         return None
     with _readable(folder) as file:
-        tensors, metadata = read_tensors(file, checked=True)
+        tensors, metadata = read_tensors(file)
 
         def restored(entry: dict[str, Any]) -> Any:
             return tensors[entry["tensor"]] if entry.keys() == {"tensor"} else entry

@@ -16,10 +16,10 @@ from aptool.evaluation.names import measure_names
 from aptool.models.build import check_recipe, initialize
 from aptool.models.device import (
     check_precision,
+    exact_products,
     memory_for,
     pick_device,
     seed_generators,
-    set_products,
     to_device,
 )
 from aptool.models.hub import CONFIG
@@ -131,7 +131,7 @@ def fit_in_group(
     with group.together(), progress("reading"):
         texts = read_training_texts(collection, recipe)
     seed_generators(seed, device)
-    set_products("fp32")
+    exact_products()
     cache = vectors_cache if vectors_cache is not None else folder / VECTORS
     initial_texts = TrainingTexts(texts.all(), partial(all_texts, collection), seed, cache)
     with group.first_process_first(), progress("loading model"):

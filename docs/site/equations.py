@@ -12,8 +12,7 @@ from latex2mathml.converter import convert
 import aptool
 from aptool.models.attention import AttentivePooling
 from aptool.models.encoders import BiLstmEncoder, CnnEncoder
-from aptool.models.pooling import MaxPooling
-from aptool.models.similarity import Cosine, Dot, unit
+from aptool.models.pooling import Cosine, Dot, MaxPooling, unit
 from aptool.training.losses import hardest, hinge
 from aptool.training.optimization import learning_rate
 

@@ -21,7 +21,7 @@ from aptool.cli.main import cli
 from aptool.config import Recipe, preset_names
 from aptool.models.build import ENCODERS, POOLINGS
 from aptool.models.features import HEADS
-from aptool.models.similarity import SIMILARITIES
+from aptool.models.pooling import SIMILARITIES
 
 ROOT = Path(aptool.__file__).parents[1]
 EXAMPLES = tomllib.loads((Path(__file__).parent / "commands.toml").read_text(encoding="utf-8"))

@@ -29,7 +29,8 @@ PROGRAMS = {
 SLOW_WORDS = """
 import time
 
-from aptool.text.words import SPLITTERS, unicode_words
+from aptool.text import bm25
+from aptool.text.words import unicode_words
 
 
 def split(text):
@@ -37,7 +38,7 @@ def split(text):
     return unicode_words(text)
 
 
-SPLITTERS["unicode"] = split
+bm25.unicode_words = split
 """
 NAMESPACES = ("unshare", "--mount", "--pid", "--net", "--fork", "--mount-proc", "--kill-child")
 

@@ -14,7 +14,7 @@ from aptool.cli.main import cli
 from aptool.config import Recipe
 from aptool.models.build import ENCODERS, POOLINGS
 from aptool.models.features import HEADS
-from aptool.models.similarity import SIMILARITIES
+from aptool.models.pooling import SIMILARITIES
 
 PAGES = [*pages(), "CONTRIBUTING.md", "examples/README.md", "jobs/README.md"]
 FOLDERS = ("", "aptool", "jobs", "tests", "tests/models", "tests/cluster")

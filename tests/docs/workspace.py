@@ -26,8 +26,7 @@ def build(folder: Path) -> None:
     vector_files(folder)
     hub_models(folder)
     shutil.copytree(ROOT / "jobs", folder / "jobs")
-    for name in ("faq", "languages"):
-        shutil.copytree(ROOT / "examples" / name, folder / "examples" / name)
+    shutil.copytree(ROOT / "examples" / "faq", folder / "examples" / "faq")
     tables = [*(folder / "jobs").glob("*.toml"), *(folder / "examples").glob("*/*.toml")]
     for table in tables:  # one seed per row, to save time
         text = table.read_text(encoding="utf-8")

@@ -9,13 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 import aptool as library
 from aptool.data.trec import read_qrels
-from aptool.errors import InputError
 from aptool.models.build import ENCODERS, POOLINGS
-from aptool.models.ragged import Ragged
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "extending"
 SMALL = {
@@ -71,34 +68,6 @@ def test_system_with_a_new_component_trains_saves_and_scores(
     np.testing.assert_allclose(model.score(pairs), alone, atol=1e-6)  # scores do not depend on the batch
 
 
-def test_every_step_of_a_variant_of_attention_has_its_scores(example, collection_folder, tmp_path):
-    example("soft_attention")
-    data = library.Collection(collection_folder)
-    recipe = str(EXAMPLES / "soft-attention.toml")
-    folder, run_file, pools = tmp_path / "model", tmp_path / "dev.run", data.pools("dev")
-    library.train(data, preset=recipe, set={**SMALL, "encoder.features": 16}, seed=1).save(folder)
-
-    model = library.load(folder, device="cpu")
-    library.score(collection_folder / "dev.pools.parquet", folder, run_file)
-
-    # Pair by pair, in inference without a kernel.
-    ranker = model._loaded.ranker
-    scores = library.Run.load(run_file).to_dict()
-    for question_id, (question, answers) in pools.to_dict().items():
-        of_run = np.array([scores[question_id][answer_id] for answer_id in answers])
-        texts = list(answers.values())
-        with torch.inference_mode():
-            q = Ragged.of(model._loaded.tokenizer.encode([question]))
-            pairs = [(q, Ragged.of(model._loaded.tokenizer.encode([text]))) for text in texts]
-            defined = np.array([ranker(*pair).item() for pair in pairs])
-        np.testing.assert_allclose(of_run, defined, atol=1e-5)
-        ranked = dict(model.rank(question, texts))
-        np.testing.assert_allclose([ranked[row] for row in range(len(texts))], defined, atol=1e-5)
-        explained = [model.explain(question, text).score for text in texts]
-        np.testing.assert_allclose(explained, defined, atol=1e-5)
-    assert library.evaluate(data.qrels("dev"), run_file).means == pytest.approx(model.dev)
-
-
 def test_parallel_lines_become_a_collection(example, tmp_path):
     questions, answers = tmp_path / "questions.txt", tmp_path / "answers.txt"
     questions.write_text("one?\ntwo?\nthree?\n", encoding="utf-8")
@@ -113,16 +82,6 @@ def test_parallel_lines_become_a_collection(example, tmp_path):
         *(("Q0", "A0", 1), ("Q0", "A1", 0), ("Q1", "A1", 1)),
         *(("Q1", "A2", 0), ("Q2", "A0", 0), ("Q2", "A2", 1)),
     ]
-
-
-def test_files_of_different_length_are_refused(example, tmp_path):
-    questions, answers = tmp_path / "questions.txt", tmp_path / "answers.txt"
-    questions.write_text("one?\ntwo?\n", encoding="utf-8")
-    answers.write_text("first\n", encoding="utf-8")
-
-    with pytest.raises(InputError, match=r"answers.txt: '?1 lines'?.*expected 2"):
-        example("parallel_lines").build(tmp_path / "mine", {"train": (str(questions), str(answers))})
-    assert not (tmp_path / "mine").exists()
 
 
 class Reranker(BaseHTTPRequestHandler):

@@ -90,12 +90,12 @@ def test_mistakes_of_fusion_are_refused(runs, k, message):
 
 def test_bm25_run_has_the_scores_of_the_baseline(data):
     from aptool.data.pools import list_units, read_pools
-    from aptool.scoring.systems import Bm25, WordCounts
-    from aptool.text.words import unicode_words
+    from aptool.scoring.systems import Bm25
+    from aptool.text.bm25 import WordCounts
 
     (unit,) = list_units([data.path / "dev.pools.parquet"])
     pools = read_pools(unit)
-    counts = WordCounts.of(pools.answers.to_pylist(), unicode_words)
+    counts = WordCounts.of(pools.answers.to_pylist())
     scores = Bm25(counts=counts).open().score(pools)
 
     run = library.bm25_run(data.pools("dev"))

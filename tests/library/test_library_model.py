@@ -62,13 +62,11 @@ def test_equal_answers_keep_their_order(model):
 
 
 def test_attention_weights_equal_those_of_the_command(model):
-    result = model.explain(QUESTION, ANSWERS[1], alignment=True)
+    result = model.explain(QUESTION, ANSWERS[1])
 
     assert result.answer.words == ANSWERS[1].split()
     assert result.answer.weights.sum() == pytest.approx(1)
     assert result.score == pytest.approx(float(model.score([(QUESTION, ANSWERS[1])])[0]), abs=1e-5)
-    assert result.alignment.shape == (7, 7)
-    assert model.explain(QUESTION, ANSWERS[1]).alignment is None
 
 
 def test_training_writes_the_model_of_fit(data, collection, tmp_path):
@@ -92,17 +90,6 @@ def test_a_model_that_was_not_saved_leaves_nothing(data):
     del model
 
     assert not folder.parent.exists()
-
-
-def test_options_are_accepted_in_several_forms(data):
-    lines = ["training.epochs=0", "training.in_batch=true", "training.margin=1", "vectors.source=random"]
-    flat = {"training.epochs": 0, "training.in_batch": True, "training.margin": np.float64(1)}
-    forms = (lines, tuple(lines), flat | {"vectors.source": "random"})
-
-    recipes = [library.train(data, set=form).config["recipe"] for form in forms]
-
-    assert recipes[1:] == recipes[:1] * 2
-    assert (recipes[0]["training"]["in_batch"], recipes[0]["training"]["margin"]) == (True, 1.0)
 
 
 def test_training_with_an_output_is_not_repeated(data, monkeypatch):
@@ -171,19 +158,12 @@ def test_invalid_texts_are_named(model):
     for top_k in (0, 2.5):
         message = f"top_k: {top_k}: expected an integer of at least 1"
         assert_named(partial(model.rank, QUESTION, ANSWERS, top_k=top_k), message)
-    assert_named(partial(model.score, [(QUESTION, "a")], ["a"]), "question: ")
 
 
 def test_invalid_pools_are_refused(model):
     for pools in (None, "dev.pools.parquet", {"q": ("who?", {})}, []):
         for score in (model.run, library.bm25_run):
             assert_named(partial(score, pools), "expected")
-
-
-def test_a_model_ranks_a_table_as_its_pools(model):
-    pools = library.Pools({"q": ("who?", {"a": "me", "b": "you"})})
-
-    assert model.run(pools.to_pandas()).to_dict() == model.run(pools).to_dict()
 
 
 def test_model_without_word_weights_cannot_explain(folder, model, monkeypatch):
@@ -198,7 +178,7 @@ LOADS = [
     ({"folder": "nowhere"}, "nowhere"),
     ({"folder": "data/wikiqa"}, "data/wikiqa: no model here"),
     ({"device": None}, "device: None: expected auto, cpu or a GPU such as cuda"),
-    ({"precision": "fp8"}, "precision: 'fp8': expected one of auto, fp32, tf32, bf16"),
+    ({"precision": "fp8"}, "precision: 'fp8': expected one of auto, fp32, bf16"),
     ({"backend": "onnx"}, "backend: 'onnx': expected one of torch, openvino"),
     ({"tokens_per_batch": 0}, "tokens_per_batch: 0: expected an integer of at least 1"),
 ]
@@ -207,14 +187,6 @@ LOADS = [
 def test_invalid_arguments_of_load_are_named(folder):
     for arguments, message in LOADS:
         assert_named(lambda given=arguments: library.load(**({"folder": "models/tiny"} | given)), message)
-
-
-def test_a_model_of_another_version_is_named(folder):
-    path = folder / "models" / "tiny" / "config.json"
-    config = json.loads(path.read_text())
-    for change in ({"format": 99}, {"format": None}, {"recipe": {}}, {"surprise": 1}):
-        path.write_text(json.dumps(config | change))
-        assert_named(partial(library.load, "models/tiny"), "models/tiny")
 
 
 TRAININGS = [
@@ -252,9 +224,3 @@ def test_invalid_arguments_of_score_are_named(folder):
     usual = {"pools": "data/wikiqa/dev.pools.parquet", "model": "models/tiny", "output": "dev.run"}
     for arguments, message in SCORINGS:
         assert_named(lambda given=arguments: library.score(**(usual | given)), message)
-
-
-def test_missing_split_is_named(data):
-    for split in (None, 7, "deev"):
-        for part in (data.pools, data.qrels):
-            assert_named(partial(part, split), "split")

@@ -128,13 +128,6 @@ def test_impossible_combination_is_refused(more, phrase):
     assert phrase in str(error.value)
 
 
-def test_features_of_a_network_over_subwords_are_refused():
-    from aptool.config import load_recipe
-
-    with pytest.raises(InputError, match=r"features\.columns: 'bm25'"):
-        check_recipe(load_recipe("mean-minilm", ["features.columns=bm25", "head.type=linear"]))
-
-
 def test_shared_answers_keep_their_words(tokenizer, tmp_path):
     # The second row group uses cached tokens of the first.
     write_answers(tmp_path / "answers.parquet", [("a1", "the zebra ?"), ("a2", "river"), ("a3", "unicorn")])

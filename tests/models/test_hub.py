@@ -6,7 +6,6 @@ from unittest.mock import Mock
 import pytest
 from networks import REASON, write_network
 
-import aptool
 from aptool.errors import AptoolError
 from aptool.models.hub import pinned_name
 from aptool.models.model import FILES, load_model
@@ -70,16 +69,6 @@ def test_training_starts_from_a_checkpoint_on_the_hub(hub, tmp_path):
     assert recipe.encoder["name"].endswith(COMMIT)
 
 
-def test_a_model_of_the_hub_is_saved_with_all_its_files(hub, model_folder, tmp_path):
-    files = {name: (model_folder / name).read_bytes() for name in FILES}
-    hub |= files
-    model = aptool.load("org/tiny", device="cpu")
-
-    model.save(tmp_path / "saved")
-
-    assert {name: (tmp_path / "saved" / name).read_bytes() for name in FILES} == files
-
-
 def test_every_node_downloads_the_commit_of_the_driver(hub, model_folder, tmp_path):
     hub |= {name: (model_folder / name).read_bytes() for name in FILES}
 
@@ -92,9 +81,3 @@ def test_every_node_downloads_the_commit_of_the_driver(hub, model_folder, tmp_pa
     assert (tmp_path / "cache" / "models--org--tiny" / "snapshots" / COMMIT).is_dir()
     with pytest.raises(AptoolError, match=r"^org/other: .*expected a model on the hub$"):
         pinned_name("org/other")
-
-
-@pytest.mark.usefixtures("hub")
-def test_model_missing_on_the_hub_is_refused():
-    with pytest.raises(AptoolError, match=r"^org/nothing: .*expected a model on the hub$"):
-        aptool.load("org/nothing")

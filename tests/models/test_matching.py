@@ -1,6 +1,5 @@
 """Poolings of token similarities, compared with double loops over tokens."""
 
-import importlib.util
 import math
 
 import numpy as np
@@ -8,8 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from networks import initialized, write_network
-from tiny import OVER_STATES, ranker, tokens
+from tiny import OVER_STATES, pooled, tokens
 
 from aptool.config import load_recipe
 from aptool.models.build import POOLINGS, build_ranker
@@ -51,29 +49,13 @@ LOOPS = {
     "maxsim": of_tokens,
     "mean-maxsim": lambda Q, A: (cosine(mean(Q), mean(A)) + of_tokens(Q, A)) / 2,
 }
-ENCODERS = ["qa-cnn", "qa-bilstm"]
-if importlib.util.find_spec("transformers") is not None:
-    ENCODERS.append("transformer")
 
 
-@pytest.fixture(scope="module")
-def encoders(tmp_path_factory):
-    made = {name: ranker(name) for name in ("qa-cnn", "qa-bilstm")}
-    if "transformer" in ENCODERS:
-        network = write_network(tmp_path_factory.mktemp("matching") / "bert")
-        made["transformer"], _ = initialized("mean-minilm", network, "pooling.dim=6")
-    return made
-
-
-@pytest.mark.parametrize("encoder", ENCODERS)
 @pytest.mark.parametrize("kind", LOOPS)
 @settings(max_examples=15)
 @given(questions=texts, answers=texts)
-def test_scores_equal_loops_over_tokens(encoders, kind, encoder, questions, answers):
-    system = encoders[encoder]
-    torch.manual_seed(3)
-    size = system.encoder.size if system.projection is None else 6
-    system.pooling = POOLINGS[kind](size, POOLINGS[kind].Options())
+def test_scores_equal_loops_over_tokens(kind, questions, answers):
+    system = pooled(kind)
     pairs = np.array([(q, a) for q in range(len(questions)) for a in range(len(answers))])
     with torch.inference_mode():
         Q, A = (system.encode(Ragged.of(tokens(*some))) for some in (questions, answers))

@@ -9,9 +9,8 @@ from networks import REASON, corpus
 from tiny import tokens
 
 from aptool.models.initialization import EncoderSpec
-from aptool.models.packed import attend
 from aptool.models.ragged import Ragged
-from aptool.models.transformer import TransformerEncoder, TransformerOptions
+from aptool.models.transformer import TransformerEncoder, TransformerOptions, attend
 
 transformers = pytest.importorskip("transformers", reason=REASON)
 
@@ -56,20 +55,6 @@ def test_states_equal_those_of_single_texts(kind):
 
     assert encoder.is_packed == (kind in PACKED)
     torch.testing.assert_close(actual, torch.cat(expected), atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("kind", PACKED)
-def test_texts_share_one_row(kind):
-    encoder = encoder_of(kind, PACKED[kind])
-    ids, read = Ragged.of(tokens(*TEXTS)), []
-    encoder.network.register_forward_pre_hook(
-        lambda part, inputs, named: read.append(named["input_ids"].shape), with_kwargs=True
-    )
-
-    with torch.inference_mode():
-        encoder.all_states(ids)
-
-    assert read == [(1, sum(map(len, TEXTS)))]
 
 
 def test_a_decoder_is_not_packed():

@@ -11,7 +11,7 @@ from test_packed import NOT_PACKED, PACKED, SMALL, TEXTS, encoder_of
 from tiny import tokens
 from torch.nn import functional as F
 
-from aptool.models.device import set_products
+from aptool.models.device import exact_products
 from aptool.models.ragged import Ragged, padded_batches
 
 transformers = pytest.importorskip("transformers", reason=REASON)
@@ -67,7 +67,7 @@ def test_attention_has_few_shapes(use, monkeypatch):
 
     monkeypatch.setattr(F, "scaled_dot_product_attention", attention)
     texts = random_texts(3_000)
-    set_products("fp32")
+    exact_products()
     with SimulatedGpu(), torch.no_grad():
         network = build().to("cuda")
         for part in np.split(np.arange(3_000), [1, 3, 10, 50, 200, 1000]):

@@ -1,4 +1,4 @@
-"""Rankers: scores of the four systems of the paper, computed by hand, and invariances."""
+"""Rankers: scores of systems of the paper, computed by hand, and invariances."""
 
 import math
 
@@ -10,7 +10,7 @@ from aptool.config import load_recipe
 from aptool.errors import InputError
 from aptool.models.attention import AttentivePooling
 from aptool.models.build import build_ranker, check_recipe
-from aptool.models.encoders import BiLstmEncoder, CnnEncoder
+from aptool.models.encoders import CnnEncoder
 from aptool.models.initialization import EncoderSpec
 from aptool.models.pooling import MaxPooling
 from aptool.models.ragged import Ragged
@@ -36,16 +36,6 @@ def cosine(u, v):
     return sum(map(float.__mul__, u, v)) / math.hypot(*u) / math.hypot(*v)
 
 
-def attended(Q, A, U):
-    """r_q and r_a of attentive pooling, in plain Python; Q and A are lists of states."""
-    c = range(len(U))
-    G = [[tanh(sum(q[i] * U[i][j] * a[j] for i in c for j in c)) for a in A] for q in Q]
-    e_q = [math.exp(max(line)) for line in G]
-    e_a = [math.exp(max(line[column] for line in G)) for column in range(len(A))]
-    r_q = [sum(w * state[i] for w, state in zip(e_q, Q, strict=True)) / sum(e_q) for i in c]
-    return r_q, [sum(w * state[i] for w, state in zip(e_a, A, strict=True)) / sum(e_a) for i in c]
-
-
 def cnn(weight, bias, window):
     encoder = CnnEncoder(EncoderSpec(4, 1), CnnEncoder.Options(features=2, window=window))
     encoder.load_state_dict(
@@ -55,24 +45,6 @@ def cnn(weight, bias, window):
             "convolution.bias": torch.tensor(bias),
         }
     )
-    return encoder
-
-
-def open_bilstm():
-    """A biLSTM of hidden size 1 with open input and output gates and the candidate tanh(x).
-
-    The forget gate is closed in the forward LSTM, so h_t = tanh(tanh(x_t)). It is open in the backward LSTM,
-    so h_t = tanh(tanh(x_t) + tanh(x_t+1) + ...). A bias of ±40 opens or closes a gate.
-    """
-    encoder = BiLstmEncoder(EncoderSpec(4, 1), BiLstmEncoder.Options(hidden=1))
-    weights = {"embedding.weight": VECTORS}
-    for name, forget in (("forwards", -40.0), ("backwards", 40.0)):
-        # torch's order of gates: input, forget, candidate, output.
-        weights[f"{name}.weight_ih_l0"] = torch.tensor([[0.0], [0], [1], [0]])
-        weights[f"{name}.weight_hh_l0"] = torch.zeros(4, 1)
-        weights[f"{name}.bias_ih_l0"] = torch.tensor([40.0, forget, 0, 40])
-        weights[f"{name}.bias_hh_l0"] = torch.zeros(4)
-    encoder.load_state_dict(weights)
     return encoder
 
 
@@ -109,32 +81,6 @@ def test_ap_cnn_by_hand():
     )
 
     assert score(system, QUESTION, ANSWER) == pytest.approx(-0.263011, abs=1e-6)
-
-
-# The states of the biLSTM above, with x = 1, 2 and x = 2, -1, 1.
-BILSTM_Q = [[tanh(tanh(1)), tanh(tanh(1) + tanh(2))], [tanh(tanh(2)), tanh(tanh(2))]]
-BILSTM_A = [[tanh(tanh(2)), tanh(tanh(2))], [-tanh(tanh(1)), 0.0], [tanh(tanh(1)), tanh(tanh(1))]]
-
-
-def test_qa_bilstm_by_hand():
-    # The largest of each feature: tanh(2) > tanh(1) in the first, both words added up in the second; the
-    # answer's sums from the right are tanh 1, 0 (1 and -1 cancel) and tanh 2.
-    r_q = [tanh(tanh(tanh(2))), tanh(tanh(tanh(1) + tanh(2)))]
-    r_a = [tanh(tanh(tanh(2))), tanh(tanh(tanh(2)))]
-
-    assert score(Ranker(open_bilstm(), max_pooling()), QUESTION, ANSWER) == pytest.approx(
-        cosine(r_q, r_a), abs=1e-6
-    )
-
-
-def test_ap_bilstm_by_hand():
-    U = [[0.5, 1.0], [-2.0, 0.25]]
-
-    expected = cosine(*attended(BILSTM_Q, BILSTM_A, U))
-
-    assert score(Ranker(open_bilstm(), attentive_pooling(U)), QUESTION, ANSWER) == pytest.approx(
-        expected, abs=1e-6
-    )
 
 
 @pytest.mark.parametrize("system", SYSTEMS)

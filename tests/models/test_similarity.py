@@ -1,6 +1,7 @@
 """Similarities of two vectors, with numbers computed by hand."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -9,9 +10,7 @@ from torch import tensor
 
 from aptool.errors import InputError
 from aptool.models.build import check_recipe
-from aptool.models.pooling import MaxPooling, MeanPooling
-from aptool.models.ragged import Ragged
-from aptool.models.similarity import SIMILARITIES, distances
+from aptool.models.pooling import SIMILARITIES, distances
 
 # x = (1, 2), y = (4, -2): x · y = 0, ‖x‖ = √5, ‖y‖ = √20, ‖x − y‖ = √(9 + 16) = 5.
 X, Y = tensor([1.0, 2]), tensor([4.0, -2])
@@ -20,6 +19,11 @@ X, Y = tensor([1.0, 2]), tensor([4.0, -2])
 def made(name, size=2, **options):
     kind = SIMILARITIES[name]
     return kind(size, kind.Options(**options))
+
+
+def every_pair(similarity, questions, answers):
+    prepared = similarity.prepare_questions(questions), similarity.prepare_answers(answers)
+    return similarity.matrix(*prepared)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +69,7 @@ def test_every_pair_equals_single_pairs(name):
     questions, answers = torch.randn(3, 7), torch.randn(4, 7)
     answers[1] = questions[2]  # no distance
 
-    every = similarity.every_pair(questions, answers)
+    every = every_pair(similarity, questions, answers)
 
     expected = [[similarity(q, a).item() for a in answers] for q in questions]
     torch.testing.assert_close(every, tensor(expected), atol=2e-6, rtol=0)
@@ -80,7 +84,7 @@ def test_distances_of_close_vectors_do_not_cancel():
 
 def test_equal_vectors_have_a_finite_gradient():
     similarity = made("gesd", 3)
-    for compare in (similarity, similarity.every_pair):
+    for compare in (similarity, partial(every_pair, similarity)):
         x = torch.ones(2, 3, requires_grad=True)
         compare(x, torch.ones(2, 3)).sum().backward()
         assert torch.isfinite(x.grad).all()
@@ -93,7 +97,7 @@ def test_gradients_equal_numerical_differences(name):
     x, y = (torch.randn(2, 3, dtype=torch.float64, requires_grad=True) for _ in range(2))
 
     assert torch.autograd.gradcheck(similarity, (x, y))
-    assert torch.autograd.gradcheck(similarity.every_pair, (x, y))
+    assert torch.autograd.gradcheck(partial(every_pair, similarity), (x, y))
 
 
 def test_invalid_similarities_are_refused():
@@ -101,16 +105,3 @@ def test_invalid_similarities_are_refused():
         check_recipe(recipe("qa-cnn", "similarity.type=gesdd"))
     with pytest.raises(InputError, match=r"similarity\.gama"):
         check_recipe(recipe("qa-cnn", "similarity.type=gesd", "similarity.gama=2"))
-
-
-def test_pooling_uses_its_similarity():
-    # With γ = 0 half of 1 / (1 + ‖x − y‖). Means (2, 0) and (2, 3): ‖x − y‖ = 3.
-    # Maxima tanh'd are compared after the tanh.
-    questions, answers = Ragged.join([tensor([[1.0, 0], [3, 0]])]), Ragged.join([tensor([[2.0, 3]])])
-    mean, largest = MeanPooling(2, MeanPooling.Options()), MaxPooling(2, MaxPooling.Options())
-    mean.similarity = largest.similarity = made("gesd", gamma=0.0)
-
-    assert mean.score_pairs(questions, answers).item() == pytest.approx(1 / 8)
-    apart = math.hypot(math.tanh(3) - math.tanh(2), math.tanh(3))
-    assert largest.score_pairs(questions, answers).item() == pytest.approx(1 / 2 / (1 + apart))
-    assert largest.score_matrix(questions, answers).item() == pytest.approx(1 / 2 / (1 + apart))

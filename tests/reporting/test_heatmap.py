@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tiny import SYSTEMS, recipe
 
 from aptool.models.build import build_ranker
-from aptool.models.explain import TextWeights, explain_pairs, window_of, word_spans
+from aptool.models.explain import TextWeights, explain_pairs, window_of
 from aptool.models.model import LoadedModel
 from aptool.models.ragged import Ragged
 from aptool.text.tokenizer import WordTokenizer
@@ -31,7 +31,6 @@ WORDS = ["one", "two", "red", "green", "blue", ",", "?"]
 #   σ_q = 2.141688/3.729118, 1.587430/3.729118;  σ_a = each of the last three by their sum, 3.771637
 VECTORS = {"one": (0.0, 2.0), "two": (1.0, 1.0), "red": (0.0, 0.0), "green": (2.0, -1.0), "blue": (-1.0, 0.0)}
 U = [[0.5, 1.0], [0.25, 0.0]]
-G = [[0, 0.761594, -0.462117], [0, 0.462117, -0.635149]]
 SIGMA_Q = [0.574315, 0.425685]
 SIGMA_A = [0.265137, 0.567840, 0.167023]
 # The weighted sums are r_q = (.425685, 1.574315), r_a = (.968658, -.567840): inner product -.481614, lengths
@@ -66,17 +65,18 @@ def by_hand():
 
 
 def test_attention_of_a_pair_by_hand(by_hand):
-    (explanation,) = explain_pairs(by_hand("ap-cnn"), [("One two", "red green blue")], alignment=True)
+    (explanation,) = explain_pairs(by_hand("ap-cnn"), [("One two", "red green blue")])
 
     assert explanation.question.weights == pytest.approx(SIGMA_Q, abs=1e-6)
     assert explanation.answer.weights == pytest.approx(SIGMA_A, abs=1e-6)
-    assert explanation.alignment.tolist() == [pytest.approx(row, abs=1e-6) for row in G]
     assert explanation.score == pytest.approx(SCORE, abs=1e-5)
 
 
 def test_matched_tokens_by_hand(by_hand):
-    """Cosines of one = (0, 1), two = (1, 1)/√2 with red = 0, green = (2, -1)/√5, blue = (-1, 0)."""
-    S = [[0, -0.447214, 0], [0, 0.316228, -0.707107]]
+    """One = (0, 1), two = (1, 1)/√2; red = 0, green = (2, -1)/√5, blue = (-1, 0).
+
+    The cosines of one are 0, -.447214 and 0, those of two are 0, .316228 and -.707107.
+    """
     texts = [("One two", "red green blue")]
     explanations = {
         kind: explain_pairs(by_hand("qa-cnn", kind), texts)[0] for kind in ("maxsim", "mean-maxsim")
@@ -84,8 +84,6 @@ def test_matched_tokens_by_hand(by_hand):
 
     for explanation in explanations.values():
         assert explanation.kind == "matches"
-        assert explanation.alignment.tolist() == [pytest.approx(row, abs=1e-6) for row in S]
-        assert explanation.best_aligned == [0, 1]
         assert explanation.answer.weights.sum() == pytest.approx(1)
     assert explanations["maxsim"].score == pytest.approx((0 + 0.316228) / 2, abs=1e-6)
     assert explanations["maxsim"].question.weights == pytest.approx([1 / 2, 1 / 2])
@@ -102,7 +100,7 @@ def test_max_pooling_has_shares_of_the_features(by_hand):
 
     assert explanation.question.weights.tolist() == [0.5, 0.5]
     assert explanation.answer.weights.tolist() == [0.25, 0.5, 0.25]
-    assert (explanation.kind, explanation.alignment) == ("max_pooling", None)
+    assert explanation.kind == "max_pooling"
 
 
 PAIRS = [
@@ -145,7 +143,8 @@ def test_windows_are_mapped_back_to_the_text(window, first, middle, last):
 @pytest.mark.parametrize("window", [1, 2, 3, 4, 5])
 def test_a_receptive_field_has_exactly_the_words_that_its_state_depends_on(window):
     made = model("ap-cnn", f"encoder.window={window}")
-    (explanation,) = explain_pairs(made, [("one", "one two red green blue")])
+    text = "one two red green blue"
+    (explanation,) = explain_pairs(made, [("one", text)])
     ids = torch.tensor([2, 3, 4, 5, 6])
     states = made.ranker.encoder(Ragged.join([ids])).values
     for word in range(5):
@@ -153,7 +152,8 @@ def test_a_receptive_field_has_exactly_the_words_that_its_state_depends_on(windo
         other[word] = 7
         changed = (made.ranker.encoder(Ragged.join([other])).values != states).any(1)
 
-        assert changed.tolist() == [word in explanation.answer.receptive_field(state) for state in range(5)]
+        fields = [explanation.answer.window_text(state).split() for state in range(5)]
+        assert changed.tolist() == [text.split()[word] in field for field in fields]
 
 
 def test_unknown_and_truncated_words():
@@ -172,11 +172,10 @@ def test_unknown_and_truncated_words():
 @given(st.one_of(st.text(), st.text("e\u0301\u0323=\u0338 I\u0307\u212b\u0915\u093c\u0958x-")))
 def test_spans_are_the_positions_of_the_words(text):
     tokenizer = WordTokenizer.from_words(WORDS)
-    words = tokenizer.split(text)
-    spans = word_spans(tokenizer, text)
+    words, spans, written = tokenizer.split(text), tokenizer.spans(text), tokenizer.written(text)
 
-    # Words are in NFC.
-    assert [normalize("NFC", text[begin:end]) for begin, end in spans] == (words or [normalize("NFC", text)])
+    assert written == normalize("NFC", text)
+    assert [written[begin:end] for begin, end in spans] == words
     assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
     assert len(words) in (len(tokenizer.encode([text]).ids), 0)
 

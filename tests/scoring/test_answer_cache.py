@@ -2,68 +2,37 @@
 
 import numpy as np
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from aptool.scoring.kernels import EncodedAnswers, Workspace
 from aptool.scoring.ranker_scorer import UNCACHED, AnswerCache
 
-
-def put(cache, *keys):
-    """Add a batch in which each answer is one row of four bytes: its key."""
-    rows = torch.tensor(keys, dtype=torch.float32)[:, None]
-    cache.put(np.array(keys), rows, np.ones(len(keys), dtype=np.int64))
-
-
-def look_up(cache, *keys):
-    batches, batch, starts, counts = cache.get(np.array(keys))
-    rows = [
-        None if b < 0 else batches[b][s : s + n].flatten().tolist()
-        for b, s, n in zip(batch, starts, counts, strict=True)
-    ]
-    return [row if row is None else row[0] for row in rows]
+# By key, the number of rows of an encoded answer; -1 has no key.
+batches_of_answers = st.lists(
+    st.dictionaries(st.integers(UNCACHED, 12), st.integers(1, 3), min_size=1, max_size=4), max_size=6
+)
 
 
-def test_an_answer_is_cached_by_its_key():
-    cache = AnswerCache(100)
+@given(batches=batches_of_answers, capacity=st.sampled_from([0, 40, 1000]))
+def test_answers_are_cached_by_key_in_batches_that_fit(batches, capacity):
+    cache, expected, used = AnswerCache(capacity), {}, 0
+    for number, sizes in enumerate(batches):
+        rows = 100 * number + torch.arange(sum(sizes.values()), dtype=torch.float32)[:, None]
+        cache.put(np.array([*sizes]), rows, np.array([*sizes.values()]))
+        if used + rows.nbytes <= capacity and max(sizes) > UNCACHED:
+            used += rows.nbytes
+            expected |= dict(zip(sizes, rows.flatten().split([*sizes.values()]), strict=True))
+    expected.pop(UNCACHED, None)
 
-    put(cache, 7, 3)
+    keys = np.arange(UNCACHED, 100)
+    found, *index = cache.get(keys)
 
-    assert look_up(cache, 3, 5, 7, 100) == [3, None, 7, None]
-
-
-def test_an_answer_has_all_of_its_rows_in_any_batch():
-    cache = AnswerCache(1000)
-    cache.put(np.array([4, 2]), torch.arange(10.0).view(5, 2), np.array([2, 3]))
-    cache.put(np.array([9]), -torch.arange(4.0).view(2, 2), np.array([2]))
-
-    batches, batch, starts, counts = cache.get(np.array([9, 2, 4, 9]))
-
-    rows = [batches[b][s : s + n].tolist() for b, s, n in zip(batch, starts, counts, strict=True)]
-    last = [[-0.0, -1.0], [-2.0, -3.0]]
-    assert rows == [last, [[4, 5], [6, 7], [8, 9]], [[0, 1], [2, 3]], last]
-
-
-def test_the_cache_never_exceeds_its_capacity():
-    cache = AnswerCache(10)
-    put(cache, 0, 1, 2)
-    assert look_up(cache, 0, 1, 2) == [None, None, None]
-
-    put(cache, 0, 1)
-    put(cache, 2)
-    assert look_up(cache, 0, 1, 2) == [0, 1, None]
-
-
-def test_nothing_is_cached_without_capacity_or_key():
-    for cache, key in ((AnswerCache(0), 3), (AnswerCache(100), UNCACHED)):
-        put(cache, key)
-        assert look_up(cache, key) == [None]
-
-
-def test_keys_may_arrive_in_any_order():
-    cache = AnswerCache(100)
-    put(cache, 5, UNCACHED, 1)
-    put(cache, 90)
-
-    assert look_up(cache, 90, 1, UNCACHED, 5, 89) == [90, 1, None, 5, None]
+    assert {
+        key: found[batch][start : start + count].flatten().tolist()
+        for key, batch, start, count in zip(keys.tolist(), *(part.tolist() for part in index), strict=True)
+        if batch >= 0
+    } == {key: rows.tolist() for key, rows in expected.items()}
 
 
 def test_joined_answers_are_the_same_in_a_workspace_that_is_used_again():

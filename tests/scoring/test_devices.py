@@ -1,17 +1,15 @@
 """Devices of a machine: which one is taken, in which precision, and what does not fit."""
 
-import contextlib
 from types import SimpleNamespace
 
 import pytest
 import torch
-from tiny import row, write_pools
+from tiny import ranker
 
-from aptool.data.pools import list_units
 from aptool.errors import AptoolError, UsageError
-from aptool.models.device import check_precision, gpus_like, pick_device, to_device
-from aptool.scoring.model_system import ModelSystem, pick_precision
-from aptool.scoring.run import score_files
+from aptool.models.device import check_precision, pick_device, to_device
+from aptool.scoring.model_system import pick_precision
+from aptool.scoring.ranker_scorer import RankerScorer
 
 
 @pytest.fixture
@@ -38,13 +36,6 @@ def machine(monkeypatch):
     return of
 
 
-def test_gpus_of_one_kind_work_together(machine):
-    machine("H100", "T4", "H100")
-    assert gpus_like(torch.device("cuda")) == [torch.device("cuda", 0), torch.device("cuda", 2)]
-    assert gpus_like(torch.device("cuda:1")) == [torch.device("cuda:1")]
-    assert gpus_like(torch.device("cpu")) == [torch.device("cpu")]
-
-
 def test_a_gpu_that_cannot_compute_is_an_error_of_one_line(machine, monkeypatch):
     machine("K80", capability=(3, 7))
 
@@ -58,12 +49,11 @@ def test_a_gpu_that_cannot_compute_is_an_error_of_one_line(machine, monkeypatch)
         pick_device("cuda")
 
 
-@pytest.mark.parametrize("precision", ["bf16", "tf32"])
-def test_a_precision_that_a_gpu_lacks_is_an_error(machine, precision):
+def test_a_precision_that_a_gpu_lacks_is_an_error(machine):
     machine("T4", capability=(7, 5))
-    with pytest.raises(UsageError, match=rf"--precision '{precision}': T4 cannot .* expected fp32"):
-        pick_precision(precision, None, torch.device("cuda"), None)
-    assert pick_precision("auto", None, torch.device("cuda"), None) == "fp32"
+    with pytest.raises(UsageError, match=r"--precision 'bf16': T4 cannot .* expected fp32"):
+        pick_precision("bf16", None, torch.device("cuda"), ())
+    assert pick_precision("auto", None, torch.device("cuda"), ()) == "fp32"
 
 
 def test_a_model_that_does_not_fit_is_an_error_with_its_size(machine, monkeypatch):
@@ -80,23 +70,14 @@ def test_a_model_that_does_not_fit_is_an_error_with_its_size(machine, monkeypatc
         to_device(network, "cuda:1")
 
 
-@contextlib.contextmanager
-def products():
-    """Restore torch's settings after the block."""
-    parts = torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn
-    before = [part.fp32_precision for part in parts]
-    yield lambda: {part.fp32_precision for part in parts}
-    for part, value in zip(parts, before, strict=True):
-        part.fp32_precision = value
+def test_products_are_not_in_tf32():
+    kinds = (torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn)
+    for kind in kinds:
+        kind.fp32_precision = "tf32"
 
+    RankerScorer(ranker("ap-cnn"))
 
-def test_tf32_is_used_only_on_request(tmp_path, model_folder):
-    units = list_units([write_pools(tmp_path / "x.parquet", [row("q1")])])
-    with products() as settings:
-        pairs = ("tf32", "tf32"), ("fp32", "ieee"), ("tf32", "tf32"), ("bf16", "ieee")
-        for number, (precision, expected) in enumerate(pairs):
-            score_files(units, ModelSystem(str(model_folder), "cpu", precision), tmp_path / f"{number}.run")
-            assert settings() == {expected}
+    assert {kind.fp32_precision for kind in kinds} == {"ieee"}
 
 
 def test_training_in_bf16_needs_a_device_that_computes_in_it(machine):

@@ -34,21 +34,9 @@ def test_scores_are_those_of_a_cpu_and_the_host_waits_once(name, precision):
         keys = np.arange(60)
         first, again = scorer.score(*work, keys), scorer.score(*work, keys)
 
-    assert gpu.total_waits == 2, gpu.report()  # for the scores of each call
+    assert gpu.waits.total() == 2, gpu.waits  # for the scores of each call
     np.testing.assert_allclose(first, expected, atol=1e-5 if precision == "fp32" else 0.02, rtol=0)
     np.testing.assert_allclose(again, first, atol=1e-6, rtol=0)
-
-
-@pytest.mark.parametrize("pooling", OVER_STATES)
-def test_every_pooling_has_the_scores_of_a_cpu(pooling):
-    system = pooled(pooling, words=300, dim=12, size=16)
-    work = workload(20, 60, 30)
-    expected = RankerScorer(system).score(*work)
-
-    with SimulatedGpu():
-        actual = RankerScorer(system.to("cuda"), device="cuda").score(*work)
-
-    np.testing.assert_allclose(actual, expected, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("pooling", OVER_STATES)
@@ -62,10 +50,10 @@ def test_launches_do_not_grow_with_pairs_answers_or_precision(pooling):
                 scorer = RankerScorer(system, device="cuda", precision=precision)
                 gpu.reset()
                 scorer.score(*work)
-            assert gpu.total_waits == 1, gpu.report()
+            assert gpu.waits.total() == 1, gpu.waits
             counts[precision, times] = gpu.launches
 
-    assert max(counts.values()) <= 140, counts
+    assert max(counts.values()) <= 120, counts
     assert max(counts.values()) <= min(counts.values()) + 6, counts
 
 
@@ -84,13 +72,13 @@ def test_a_window_has_few_launches_and_copies(monkeypatch):
 
     windows, launches, sent = counts[1] - counts[0]
     assert windows >= 2
-    assert launches / windows <= 142
+    assert launches / windows <= 122
     assert sent / windows <= 7
     # The tokens of answers; and of each pair its question, the offsets of its tokens and its answer.
     assert sum(gpu.sent) <= 4 * len(work[1].ids) + 24 * len(work[2]), gpu.sent
 
 
-@pytest.mark.parametrize(("name", "most"), [("tan-2015", 320), ("yin-2015", 180)])
+@pytest.mark.parametrize(("name", "most"), [("tan-2015", 135), ("yin-2015", 155)])
 def test_thousands_of_pairs_share_the_launches_of_a_general_pooling(name, most):
     questions, answers, *pairs = workload(60, 200, 80)
     with SimulatedGpu() as gpu:
@@ -98,8 +86,8 @@ def test_thousands_of_pairs_share_the_launches_of_a_general_pooling(name, most):
         gpu.reset()
         scorer.score(with_words(questions), with_words(answers), *pairs)
 
-    assert gpu.launches <= most, gpu.report()
-    assert not any("models/papers" in line for _, line in gpu.waits), gpu.report()
+    assert gpu.launches <= most, gpu.waits
+    assert not any("models/papers" in line for _, line in gpu.waits), gpu.waits
 
 
 @pytest.mark.parametrize("pooling", ["attentive", "maxsim", "mean-maxsim"])

@@ -6,8 +6,6 @@ from tiny import OVER_STATES
 
 from aptool.config import load_recipe
 from aptool.models.build import build_ranker
-from aptool.models.pooling import MeanPooling
-from aptool.scoring.kernels import KERNELS, IndependentKernel
 from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.text.tokenizer import WordTokenizer
 
@@ -36,17 +34,3 @@ def test_an_answer_takes_a_row_per_token_or_per_text(pooling):
 
 def test_a_projection_takes_fewer_bytes():
     assert bytes_per_answer(ranker_with("pooling.type=maxsim", "pooling.dim=2")) == 22 * 2 * 4 / 3
-
-
-def test_a_registered_pooling_with_wider_vectors_takes_their_bytes(monkeypatch):
-    class WidePooling(MeanPooling):
-        """r = the mean of the states, twice."""
-
-        def represent(self, states):
-            return super().represent(states).repeat(1, 2)
-
-    monkeypatch.setitem(KERNELS, WidePooling, IndependentKernel)
-    ranker = ranker_with("pooling.type=mean")
-    ranker.pooling = WidePooling(6, WidePooling.Options())
-
-    assert bytes_per_answer(ranker) == 2 * NUMBERS

@@ -12,9 +12,8 @@ from torch import nn
 from aptool.config import load_recipe
 from aptool.models.explain import explain_pairs, gives_weights
 from aptool.models.model import LoadedModel
-from aptool.models.pooling import JoinedPooling
+from aptool.models.pooling import SIMILARITIES, JoinedPooling
 from aptool.models.ragged import Ragged
-from aptool.models.similarity import SIMILARITIES
 from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.text.tokenizer import WordTokenizer
 from aptool.training.data import TrainingSet
@@ -47,7 +46,6 @@ SIMILARITY_CHANGES = {
     "forward": lambda scores: 3 - 2 * scores,
     "pairs": lambda scores: 3 - 2 * scores,
     "matrix": lambda scores: 3 - 2 * scores,
-    "every_pair": lambda scores: 3 - 2 * scores,
     "prepare_questions": shifted,
     "prepare_answers": shifted,
 }
@@ -119,7 +117,7 @@ def check_every_step(system, before, *, is_definition=True):
     model = LoadedModel(system, TOKENIZER, load_recipe("qa-cnn"), {}, "0" * 16)
     if gives_weights(model):
         texts = [(QUESTIONS[q], ANSWERS[a]) for q, a in pairs]
-        explained = [explanation.score for explanation in explain_pairs(model, texts, alignment=True)]
+        explained = [explanation.score for explanation in explain_pairs(model, texts)]
         np.testing.assert_allclose(explained, expected, atol=1e-5, rtol=0)
 
 
@@ -142,7 +140,7 @@ def test_a_similarity_that_redefines_a_method_compares_by_it(pooling, similarity
 
     redefine(system.pooling.similarity, method, SIMILARITY_CHANGES[method])
 
-    check_every_step(system, before, is_definition=method not in ("matrix", "every_pair"))
+    check_every_step(system, before, is_definition=method != "matrix")
 
 
 @pytest.mark.parametrize("method", ENCODER_CHANGES)
@@ -197,13 +195,3 @@ def test_maxima_explain_no_other_vectors():
     redefine(system.pooling, "represent", shifted)
 
     assert not gives_weights(model)
-
-
-def test_equations_that_are_redefined_have_no_alignment_of_the_paper():
-    system = new_system("attentive")
-    states = torch.ones(2, 8), torch.ones(3, 8)
-    assert system.pooling.alignment(*states).shape == (2, 3)
-
-    redefine(system.pooling, "forward", CHANGES["forward"])
-
-    assert system.pooling.alignment(*states) is None

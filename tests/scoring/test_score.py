@@ -6,17 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 import pytest
 from recorded import recorded
 from tiny import Opened, labelled_pools, model_system, row, write_pools
 
 import aptool as library
-from aptool.data.parquet import arrow_schema
 from aptool.data.pools import list_units
 from aptool.data.runs import read_run
 from aptool.documents import check_document
-from aptool.errors import InputError, UsageError
+from aptool.errors import InputError
 from aptool.models.model import load_model
 from aptool.scoring import run as scoring
 from aptool.scoring.systems import RandomScorer, RandomScores, Scorer
@@ -121,11 +119,24 @@ def test_progress_counts_pairs_block_by_block(model_folder, folder):
     assert log.messages == []
 
 
-def test_progress_of_a_system_without_blocks_counts_units(folder):
-    with recorded() as log:
-        scoring.score_files(list_units(["test.pools.parquet"]), RandomScores(), "out.run")
+class Truncating(RandomScorer):
+    max_answer_tokens = 7
 
-    assert [update[0] for update in log.updates["score"]] == [18, 36, 54, 72]
+    def truncated(self, inputs):
+        return 2
+
+
+def test_pairs_of_units_and_truncated_answers_are_reported_once(folder):
+    units = list_units(["test.pools.parquet"])
+    for score_pools in (
+        lambda system: scoring.score_files(units, system, "out.run"),
+        lambda system: scoring.score_in_memory(units, system),
+    ):
+        with recorded() as log:
+            score_pools(Opened(Truncating(RandomScores())))
+
+        assert [update[0] for update in log.updates["score"]] == [18, 36, 54, 72]
+        assert log.messages == ["8 answers were truncated to 7 tokens"]
 
 
 def test_progress_of_a_resumed_run_starts_at_the_pairs_that_are_scored(system):
@@ -136,30 +147,6 @@ def test_progress_of_a_resumed_run_starts_at_the_pairs_that_are_scored(system):
 
     assert [update[0] for update in log.updates["score"]][-1] == 72
     assert min(update[0] for update in log.updates["score"]) > 54
-
-
-def test_truncated_answers_are_counted_and_reported_once(folder):
-    class Truncating(RandomScorer):
-        max_answer_tokens = 7
-
-        def truncated(self, inputs):
-            return 2
-
-    with recorded() as log:
-        run = scoring.score_files(
-            list_units(["test.pools.parquet"]), Opened(Truncating(RandomScores())), "out.run"
-        )
-
-    assert run.truncated == 2 * GROUPS
-    assert log.messages == ["8 answers were truncated to 7 tokens"]
-
-
-@pytest.mark.parametrize("tag", ["", " ", "two words", " x", "x\n"])
-def test_a_tag_is_one_word(system, folder, tag):
-    with pytest.raises(UsageError, match=r"^tag '.*': expected one word$"):
-        library.score("test.pools.parquet", system, "out.run", tag=tag)
-
-    assert [path.name for path in folder.iterdir()] == ["test.pools.parquet"]
 
 
 def test_an_input_is_not_overwritten(system, folder):
@@ -214,16 +201,6 @@ def test_every_form_has_the_rows_of_a_run_file_and_the_sidecar(folder, output):
     assert (sidecar["tag"], sidecar["parts"], sidecar["work"]["pairs"]) == ("x", GROUPS, run.pairs)
     assert sidecar["system"] == {"name": "random scores", "seed": 0}
     assert sidecar["pools"] == ["test.pools.parquet"]
-
-
-def test_questions_have_the_order_of_the_pools(folder):
-    scoring.score_files(list_units(["test.pools.parquet"]), RandomScores(), "out.run")
-
-    lines = [line.split() for line in Path("out.run").read_text().splitlines()]
-    questions = list(dict.fromkeys(line[0] for line in lines))
-    assert questions == [line["question_id"] for line in rows()]
-    assert questions != sorted(questions)
-    assert [int(line[3]) for line in lines] == [1, 2, 3, 4, 5, 6] * 12
 
 
 @pytest.mark.parametrize("output", FORMS)
@@ -301,15 +278,6 @@ def test_parts_of_other_arguments_are_refused_or_removed(folder, output):
     assert not list(folder.glob("*.parts"))
 
 
-def test_files_of_the_user_in_the_folder_of_parts_stay(folder):
-    Path("out.run.parts").mkdir()
-    Path("out.run.parts/notes.txt").write_text("mine")
-
-    scoring.score_files(list_units(["test.pools.parquet"]), RandomScores(), "out.run")
-
-    assert [path.name for path in Path("out.run.parts").iterdir()] == ["notes.txt"]
-
-
 @pytest.mark.parametrize(
     ("output", "step"),
     [
@@ -353,25 +321,6 @@ def test_a_row_group_that_is_divided_has_the_run_of_the_whole(system, monkeypatc
     assert len(files) == 1
 
 
-def test_failure_while_writing_leaves_no_half_file(system, folder, monkeypatch):
-    monkeypatch.setattr("aptool.data.trec.rank_candidates", lambda frame: 1 / 0)
-
-    with pytest.raises(ZeroDivisionError):
-        score(system)
-
-    assert [path.name for path in folder.iterdir()] == ["test.pools.parquet"]
-
-
-def test_additional_columns_are_ignored(system):
-    # One column resembles the candidates.
-    _, whole = score(system, "whole.run")
-    extra = pa.field("seen", pa.list_(pa.struct([("answer_id", pa.string())])))
-    schema = pa.schema([extra, *arrow_schema("pools")])
-    write("more.parquet", [{**line, "seen": []} for line in rows()], schema=schema)
-
-    assert score(system, pools="more.parquet") == (GROUPS, whole)
-
-
 @pytest.mark.parametrize("files", [1, 2])
 def test_a_question_in_two_units_is_named(system, files, monkeypatch):
     monkeypatch.setattr("aptool.data.pools.UNIT_PAIRS", 4)
@@ -389,6 +338,9 @@ def test_a_question_in_two_units_is_named(system, files, monkeypatch):
     assert ": expected one pool per question, but it is also in " in str(error.value)
     assert str(error.value).endswith(f"{first}, row group 0")
     assert not Path("out.run").exists()
+    with pytest.raises(InputError) as in_memory:
+        scoring.score_in_memory(units, system)
+    assert str(in_memory.value) == str(error.value)
 
 
 def test_scores_in_memory_are_the_rows_of_the_run_file(system):
@@ -413,51 +365,17 @@ class Zeros(RandomScorer):
         return np.resize(np.array([0.0, -0.0], np.float32), len(inputs.answer_ids))
 
 
-def test_negative_zero_in_memory_is_zero_as_in_a_run_file(folder):
-    frame, _ = scoring.score_in_memory(list_units(["test.pools.parquet"]), Opened(Zeros(RandomScores())))
-
-    assert not np.signbit(frame["score"].to_numpy()).any()
-    ids = frame.group_by("question_id", maintain_order=True).agg("answer_id")["answer_id"]
-    assert all(pool.to_list() == sorted(pool, reverse=True) for pool in ids)
-
-
 def test_questions_without_a_ranking_are_counted_once(folder):
     units = list_units(["test.pools.parquet"])
 
     with recorded() as log:
         scoring.score_files(units, Opened(Zeros(RandomScores())), "out.run")
-        scoring.score_in_memory(units, Opened(Zeros(RandomScores())))
+        frame, _ = scoring.score_in_memory(units, Opened(Zeros(RandomScores())))
 
+    assert not np.signbit(frame["score"].to_numpy()).any()  # as a run file, which has no negative zero
+    ids = frame.group_by("question_id", maintain_order=True).agg("answer_id")["answer_id"]
+    assert all(pool.to_list() == sorted(pool, reverse=True) for pool in ids)
     message = "warning: 12 of 12 questions have one score for all candidates, "
     assert [line.split(": ", 1) for line in log.messages] == [
         [name, message + "so their order is that of the answer ids"] for name in ("out.run", "random")
     ]
-
-
-def test_a_question_in_two_units_in_memory_is_named(folder):
-    """The row groups are units of their own."""
-    three = [("a1", "x"), ("a2", "y"), ("a3", "z")]
-    pools = [[row(f"{name}-{n}", candidates=three) for n in range(6)] for name in ("q2", "q1", "q1")]
-    write_pools("b.parquet", *pools)
-
-    with pytest.raises(InputError) as error:
-        scoring.score_in_memory(list_units(["b.parquet"]), RandomScores())
-
-    assert str(error.value) == (
-        "b.parquet: row group 2: column 'question_id': 'q1-0': expected one pool per question, "
-        "but it is also in b.parquet, row group 1"
-    )
-
-
-def test_progress_and_truncation_in_memory_are_those_of_a_run_file(folder):
-    class Truncating(RandomScorer):
-        max_answer_tokens = 7
-
-        def truncated(self, inputs):
-            return 2
-
-    with recorded() as log:
-        scoring.score_in_memory(list_units(["test.pools.parquet"]), Opened(Truncating(RandomScores())))
-
-    assert [update[0] for update in log.updates["score"]] == [18, 36, 54, 72]
-    assert log.messages == ["8 answers were truncated to 7 tokens"]

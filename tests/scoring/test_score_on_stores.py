@@ -2,7 +2,6 @@
 
 import hashlib
 import signal
-from itertools import count
 from pathlib import Path
 
 import forked
@@ -129,25 +128,6 @@ def test_a_run_in_a_folder_has_the_bytes_of_one_on_a_disk(remote, local):
     parts = [[sha256(at / "folder" / name) for name in names(at / "folder")] for at in (local, remote)]
     assert len(parts[0]) == 6
     assert parts[0] == parts[1]
-
-
-def test_one_failing_request_in_ten_is_retried(remote, local, s3_proxy):
-    number = count(1)
-    failures = []
-
-    def fail(method, path):
-        if next(number) % 10 == 0:
-            failures.append(method)
-            return 503
-        return None
-
-    s3_proxy.before = fail
-
-    run(remote)
-
-    s3_proxy.before = lambda method, path: None
-    assert len(failures) >= 5
-    assert_whole(remote, local)
 
 
 def test_an_incomplete_run_never_has_the_final_name(remote, local, s3_proxy):

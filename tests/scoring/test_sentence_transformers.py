@@ -149,20 +149,13 @@ def test_scores_are_those_of_the_library(aptool, built, pools, tmp_path, name):
     assert (finished.code, finished.err) == (0, [])
     assert finished.out == [f"{tmp_path / 'r.run'}: 20 pairs"]
     assert toolkit.Run.load(tmp_path / "r.run").to_dict() == close(scores)
+    assert loaded.run(toolkit.Pools.load(pools)).to_dict() == close(scores)
+    described = json.loads((tmp_path / "r.run.json").read_text(encoding="utf-8"))["system"]
+    assert described["engine"] == f"sentence-transformers {type(model).__name__}"
     ids, texts = list(TEXTS), list(TEXTS.values())
     for question, text in QUESTIONS.items():
         ranking = {ids[number]: score for number, score in loaded.rank(text, texts)}
         assert ranking == pytest.approx(scores[question], abs=1e-6, rel=1e-6)
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_runs_in_memory_are_those_of_the_folder(built, pools, tmp_path, name):
-    folder, _ = built(name)
-    toolkit.score(pools, folder, tmp_path / "r.run", device="cpu")
-    scores = toolkit.Run.load(tmp_path / "r.run").to_dict()
-    loaded = toolkit.load(folder, device="cpu")
-
-    assert loaded.run(toolkit.Pools.load(pools)).to_dict() == close(scores)
 
 
 @pytest.mark.parametrize("change", ["file", "version", "batch", "precision"])
@@ -226,35 +219,6 @@ def test_scores_on_a_simulated_gpu_are_those_of_a_cpu(built, pools, name):
     np.testing.assert_allclose(actual, expected, atol=1e-6)
 
 
-def test_metadata_name_engine_class_and_versions(network, pools, tmp_path):
-    toolkit.score(pools, network, tmp_path / "r.run", device="cpu")
-
-    described = json.loads((tmp_path / "r.run.json").read_text(encoding="utf-8"))["system"]
-
-    assert described["engine"] == "sentence-transformers SentenceTransformer"
-    assert described["versions"]["sentence-transformers"] == library.__version__
-    assert toolkit.Run.load(tmp_path / "r.run").tag == "bert"
-
-
-def test_bf16_is_near_fp32_and_not_equal(network, pools, tmp_path):
-    for precision in ("fp32", "bf16"):
-        model = toolkit.load(network, device="cpu", precision=precision)
-        toolkit.score(pools, model, tmp_path / f"{precision}.run")
-    runs = [toolkit.Run.load(tmp_path / f"{name}.run").to_polars()["score"] for name in ("fp32", "bf16")]
-
-    assert 0 < np.abs(np.sort(runs[0]) - np.sort(runs[1])).max() < 0.05
-
-
-def test_without_the_extra_one_line_installs_it(aptool, network, pools, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-
-    finished = aptool("score", pools, "--model", network, "--output", tmp_path / "r.run")
-
-    assert (finished.code, len(finished.err)) == (1, 1)
-    assert "a checkpoint of another library needs sentence_transformers: `python -m pip" in finished.err[0]
-    assert '[sentence-transformers]"`' in finished.err[0]
-
-
 @pytest.mark.parametrize(
     ("command", "message"),
     [
@@ -263,10 +227,13 @@ def test_without_the_extra_one_line_installs_it(aptool, network, pools, tmp_path
             "a model of another library; expected a model",
         ),
         (["score", "--backend", "openvino"], "backend openvino needs optimum.intel: `python -m pip install"),
+        (["score"], "a checkpoint of another library needs sentence_transformers: `python -m pip install"),
     ],
 )
 def test_what_a_checkpoint_lacks_is_one_line(aptool, network, pools, tmp_path, monkeypatch, command, message):
     monkeypatch.setitem(sys.modules, "optimum.intel", None)
+    if command == ["score"]:
+        monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     name, *options = command
     more = [pools, "--output", tmp_path / "r.run"] if name == "score" else []
 

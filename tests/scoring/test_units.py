@@ -38,7 +38,7 @@ def test_each_unit_has_a_part(units):
     assert len({part.path.name for part in parts}) == 3
 
 
-def test_the_name_of_a_part_depends_on_everything_that_decides_its_lines(units):
+def test_the_name_of_a_part_depends_on_everything_that_decides_its_lines(units, monkeypatch):
     for texts in ("one", "two"):
         write_answers(f"{texts}.parquet", [("a1", texts)])
     before = names(units)
@@ -57,7 +57,10 @@ def test_the_name_of_a_part_depends_on_everything_that_decides_its_lines(units):
     write_pools("test.pools.parquet", *groups)
     other_names.append(names(list_units(["test.pools.parquet"])))
 
-    assert len({*before, *(name for other in other_names for name in other)}) == 3 * 8
+    monkeypatch.setattr("aptool.scoring.units.__version__", "9.9")
+    other_names.append(names(units))
+
+    assert len({*before, *(name for other in other_names for name in other)}) == 3 * 9
 
 
 def test_the_same_input_in_another_folder_has_the_same_parts(units, tmp_path):
@@ -86,12 +89,6 @@ def test_a_score_that_is_not_finite_is_an_error(units, value):
         scored(units[1], Constant(value))
 
 
-def test_scores_keep_the_order_of_the_pools(units):
-    frame = scored(units[2], Constant(0.5))
-
-    assert frame.rows() == [(q, a, 0.5) for q in ("q4", "q5") for a in ("a1", "a2")]
-
-
 @pytest.mark.parametrize("output", ["out.run", "out.run.gz", "out.parquet", "out/"])
 def test_a_part_is_missing_until_it_and_its_record_exist(units, output):
     scorer = RandomScores().open()
@@ -101,8 +98,9 @@ def test_a_part_is_missing_until_it_and_its_record_exist(units, output):
     records = [write(part, scored(part.unit, scorer), 3) for part in parts]
 
     assert missing_parts(parts) == []
-    assert list(read_records(parts)) == records
-    assert records[1] == (4, 3, 0, ["q2", "q3"])
+    for record, again in zip(records, read_records(parts), strict=True):
+        assert (record[:3], record.questions.to_list()) == (again[:3], again.questions.to_list())
+    assert (records[1][:3], records[1].questions.to_list()) == ((4, 3, 0), ["q2", "q3"])
     assert len({*parts[0].path.parent.iterdir(), *parts[0].record.parent.iterdir()}) == 6
     parts[1].record.unlink()
     parts[2].path.unlink()

@@ -5,12 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from aptool.text.bm25 import BM25, words
-
-
-def test_words_are_lower_cased_runs_of_letters_digits_and_underscores():
-    assert words("Reads foo_bar2, twice-over: É!") == ["reads", "foo_bar2", "twice", "over", "é"]
-    assert words(["Listed", "as is"]) == ["Listed", "as is"]
+from aptool.text.bm25 import BM25
 
 
 def test_scores_computed_by_hand():
@@ -44,12 +39,6 @@ def test_scores_are_those_of_bm25s_to_the_bit():
         assert index.scores(query).tolist() == other.get_scores_from_ids(ids).tolist()
 
 
-def test_texts_and_word_lists_have_the_same_scores():
-    texts = ["one two two", "two three", "four"]
-    lists = [text.split() for text in texts]
-    assert BM25(texts).scores("two").tolist() == BM25(lists).scores(["two"]).tolist()
-
-
 def test_documents_with_equal_scores_keep_their_order():
     # Documents 1, 2 and 4 are one text; 0 and 3 share no word with the query.
     indices, scores = BM25(["x", "a b", "a b", "y", "a b"]).top(["a"], 4)
@@ -57,7 +46,7 @@ def test_documents_with_equal_scores_keep_their_order():
     assert scores[0, 0] == scores[0, 2] > scores[0, 3] == 0
 
 
-@pytest.mark.parametrize("k", [1, 7, 100])
+@pytest.mark.parametrize("k", [1, 7, 100, 6000])
 def test_top_is_the_start_of_a_full_stable_sort(k):
     # Few distinct words over many short documents: most scores are tied.
     draw = np.random.default_rng(0)
@@ -70,12 +59,6 @@ def test_top_is_the_start_of_a_full_stable_sort(k):
         expected = sorted(range(len(documents)), key=lambda document: (-all_scores[document], document))[:k]
         assert indices[row].tolist() == expected
         assert scores[row].tolist() == all_scores[expected].tolist()
-
-
-def test_k_may_exceed_the_number_of_documents():
-    indices, scores = BM25(["a", "b"]).top(["b", "a"], 10)
-    assert indices.tolist() == [[1, 0], [0, 1]]
-    assert scores.shape == (2, 2)
 
 
 def test_documents_without_a_common_word_have_score_zero():

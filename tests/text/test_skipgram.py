@@ -94,15 +94,3 @@ def test_empty_texts_and_absent_words_are_accepted():
     # Texts without words in between, and a vocabulary with a word that never occurs.
     ids, offsets = np.array([0, 1, 0, 1], np.int32), np.array([0, 0, 2, 2, 4, 4])
     assert np.isfinite(learn_vectors(ids, offsets, np.array([2, 2, 0]), dim=4)).all()
-    with pytest.raises(ValueError, match="window 33: expected 1 to 32"):
-        learn_vectors(ids, offsets, np.array([2, 2, 0]), window=33)
-
-
-def test_the_number_of_threads_is_restored():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        learn_vectors(np.array([0, 1], np.int32), np.array([0, 2]), np.array([1, 1]), dim=4)
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)

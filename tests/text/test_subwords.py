@@ -64,11 +64,3 @@ def test_a_tokenizer_without_special_tokens():
     assert (pieces.prefix_length, pieces.suffix_length) == (0, 0)
     # A text without tokens becomes one unknown token.
     assert pieces.encode(["", "the garden"]).ids.tolist() == [UNK, *ids("the", "garden")]
-
-
-def test_a_saved_tokenizer_encodes_the_same(pieces, tmp_path):
-    pieces.save(tmp_path / "tokenizer.json")
-    again = SubwordTokenizer.load(tmp_path / "tokenizer.json")
-
-    assert again.encode(["the river"]).ids.tolist() == pieces.encode(["the river"]).ids.tolist()
-    assert again.word_indices("the river").tolist() == [-1, 0, 1, 1, -1]

@@ -1,6 +1,5 @@
 """The word-level tokenizer."""
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -25,12 +24,6 @@ def test_frequent_words_have_low_ids():
     assert set(tokenizer.words[2:4]) == {"the", "cat"}
     assert set(tokenizer.words[4:]) == {"sat", ".", ",", "dog", "a"}
     assert len(tokenizer) == 9
-
-
-def test_learning_twice_gives_the_same_ids():
-    texts = [" ".join(f"word{n * k % 97}" for n in range(50)) for k in range(40)]
-
-    assert WordTokenizer.learn(texts).words == WordTokenizer.learn(texts).words
 
 
 def test_texts_split_at_blanks_and_punctuation():
@@ -101,16 +94,6 @@ def test_any_text_has_one_to_limit_valid_ids(texts, limit):
     assert all(UNK <= word < len(tokenizer) for word in tokens.ids)
     # A text is encoded independently of the other texts.
     assert tokens.ids.tolist() == [word for text in texts for word in ids(tokenizer, text, limit)]
-
-
-def test_take_selects_texts_in_any_order():
-    tokens = WordTokenizer.from_words(["a", "b", "c"]).encode(["a b", "c", "b b b"])
-
-    taken = tokens.take(np.array([2, 0, 2]))
-
-    assert taken.ids.tolist() == [3, 3, 3, 2, 3, 3, 3, 3]
-    assert taken.offsets.tolist() == [0, 3, 5, 8]
-    assert tokens.counts(6).tolist() == [0, 0, 1, 4, 1, 0]
 
 
 def test_a_saved_tokenizer_is_the_same(tmp_path):

@@ -8,8 +8,8 @@ from tiny import recipe, tokens
 
 from aptool.models.build import build_ranker
 from aptool.models.model import load_model
+from aptool.models.pooling import SIMILARITIES
 from aptool.models.ragged import Ragged
-from aptool.models.similarity import SIMILARITIES
 from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.training.fit import fit
 

@@ -97,9 +97,9 @@ def test_an_update_without_mining_does_not_wait(name):
             examples = training_set(POSITIVES[:pairs], 12)
             gpu.reset()
             train(system, examples, replace(RECIPES["no mining"], epochs=1), seed=0, evaluate=always(0.5))
-        waits.append(gpu.total_waits)
+        waits.append(gpu.waits.total())
 
-    assert waits[1] == waits[0], gpu.report()
+    assert waits[1] == waits[0], gpu.waits
 
 
 def test_a_round_of_mining_waits_once():
@@ -111,10 +111,10 @@ def test_a_round_of_mining_waits_once():
             gpu.reset()
             examples = training_set(POSITIVES, 12)
             train(system, examples, replace(options, mining_interval=interval), seed=0, evaluate=always(0.5))
-        waits.append(gpu.total_waits)
+        waits.append(gpu.waits.total())
 
     rounds = -(-sum(map(len, POSITIVES)) // 2)
-    assert waits[0] - waits[1] == rounds - 1, gpu.report()
+    assert waits[0] - waits[1] == rounds - 1, gpu.waits
 
 
 def test_updates_of_dense_gradients_are_those_of_sparse_ones():
