@@ -26,6 +26,7 @@ from aptool.data.runs import read_run
 from aptool.data.schemas import check_document
 from aptool.data.trec import rank_candidates, read_qrels
 from aptool.documents import read_json
+from aptool.environment import __version__
 from aptool.errors import InputError
 from aptool.evaluation.evaluation import mean_over_runs
 from aptool.evaluation.measures import evaluate_frames
@@ -33,7 +34,6 @@ from aptool.evaluation.significance import compare_paired, holm, mean_and_sd
 from aptool.experiments.table import PERMUTATIONS
 from aptool.outputs import output_file
 from aptool.paths import PathOrUrl, location
-from aptool.version import __version__
 from bench.common import benchmark_parser
 
 FORMAT = 1

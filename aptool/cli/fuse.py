@@ -2,7 +2,7 @@
 
 import click
 
-from aptool.cli.parameters import UTF8, Bounded, overwrite_flag
+from aptool.cli.parameters import Bounded, overwrite_flag
 from aptool.cli.tables import print_table
 from aptool.data.ids import check_one_word
 from aptool.errors import UsageError
@@ -28,7 +28,7 @@ _K = 60.0  # `fusion.DEFAULT_K`; the module is too slow to import for --help
     metavar="X",
     help=f"Constant k of reciprocal rank fusion.  [default: {_K:g}]",
 )
-@click.option("--tag", type=UTF8, default="fused", help="Run tag, one word.")
+@click.option("--tag", default="fused", help="Run tag, one word.")
 def fuse(
     runs: tuple[str, ...],
     output: str,

@@ -19,10 +19,10 @@ import polars as pl
 from aptool.data.frames import MOST_NAMES, RawTable, columns_of
 from aptool.data.parquet import Column, check_once, open_parquet
 from aptool.documents import parse_json
+from aptool.environment import check_installed
 from aptool.errors import InputError, UsageError, first_line
 from aptool.files import check_is_text, expand, open_unpacked, unpacked_name
 from aptool.paths import location, names
-from aptool.version import check_installed
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".xlsx")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"

@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from aptool.data.runs import AnyQrels, AnyRun, Run, as_qrels, as_run
 from aptool.data.trec import rank_candidates
+from aptool.environment import Tabular
 from aptool.errors import AptoolError, UsageError, first_few
 from aptool.evaluation.evaluation import Evaluation
 from aptool.evaluation.measures import evaluate
@@ -20,7 +21,6 @@ from aptool.evaluation.significance import (
     detectable_effect,
     holm,
 )
-from aptool.version import Tabular
 
 _KEYS = ["question_id", "answer_id"]
 

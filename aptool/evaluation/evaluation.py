@@ -8,10 +8,10 @@ from typing import Any
 import polars as pl
 from typing_extensions import override
 
+from aptool.environment import Tabular
 from aptool.errors import counted
 from aptool.evaluation.names import is_mean
 from aptool.evaluation.significance import CONFIDENCE, Interval, bootstrap_interval
-from aptool.version import Tabular
 
 # The columns of `Evaluation.per_question` that are not measures.
 _NOT_MEASURES = ("question_id", "candidates")

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from aptool.config import Recipe
+from aptool.config import Recipe, build_options
 from aptool.environment import versions_of
 from aptool.errors import InputError
 from aptool.models.attention import AttentivePooling
@@ -23,7 +23,6 @@ from aptool.models.pooling import (
 )
 from aptool.models.ranker import Ranker
 from aptool.models.similarity import SIMILARITIES, Cosine
-from aptool.options import build_options
 from aptool.plugins import Registry, load_plugins, sources_of
 from aptool.text.tokenizer import TextTokenizer, WordTokenizer
 

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from aptool.config import bounded
 from aptool.models.pooling import Pooling, StateOptions, segment_mean
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import unit
-from aptool.options import bounded
 
 
 class MaxSimPooling(Pooling):

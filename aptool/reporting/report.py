@@ -4,7 +4,7 @@ import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aptool.data.importing import warn_of_added
-from aptool.environment import command
+from aptool.environment import __version__, command, install_command
 from aptool.errors import UsageError
 from aptool.evaluation.compare import Comparison, shown_p, verdict
 from aptool.evaluation.significance import CONFIDENCE, PERMUTATIONS, Interval
@@ -14,7 +14,6 @@ from aptool.reporting.charts import check_installed, draw_charts
 from aptool.reporting.html import environment, write_page
 from aptool.reporting.questions import Differences, largest_differences
 from aptool.reporting.runs import CollectionResults, Runs, SystemResults, evaluate_systems
-from aptool.version import __version__, install_command
 
 if TYPE_CHECKING:
     import torch

@@ -7,9 +7,9 @@ from html.parser import HTMLParser
 import pytest
 import torch
 
+from aptool.environment import install_command
 from aptool.models.model import load_model
 from aptool.models.ragged import Ragged
-from aptool.version import install_command
 
 QUESTION = "where is the river with the bridge"
 ANSWER = "the river near the bridge is silver"

@@ -105,15 +105,6 @@ def test_options_are_accepted_in_several_forms(data):
     assert (recipes[0]["training"]["in_batch"], recipes[0]["training"]["margin"]) == (True, 1.0)
 
 
-def test_training_with_an_output_is_not_repeated(data, monkeypatch):
-    first = library.train(data, set=TINY, output="models/kept")
-    monkeypatch.setattr("aptool.training.fit.Training", None)  # a second training would fail
-
-    second = library.train(data, set=TINY, output="models/kept")
-
-    assert second.config == first.config
-
-
 def test_model_can_overwrite_itself_and_another_model(model, tmp_path):
     model.save("models/tiny")
     model.save("models/copy")
@@ -159,38 +150,14 @@ def test_invalid_texts_are_named(model):
         ([("a", "\ud800")], "pairs: item 0, answer: '\\ud800': expected text that UTF-8 can encode"),
     ):
         assert_named(partial(model.score, given), message)
-    for question, answers, message in (
-        (None, ["a"], "question: None: expected text (str)"),
-        ("q", "a text", "answers: 'a text': expected a list of texts"),
-        ("q", {"a": "b"}, "answers: {'a': 'b'}: expected a list of texts"),
-        ("q", ["a", None], "answers: item 1: None: expected text (str)"),
-    ):
-        assert_named(partial(model.rank, question, answers), message)
     for question, answer in ((None, "a"), ("q", 7), ("q", ["a"])):
         assert_named(partial(model.explain, question, answer), "expected text (str)")
-    for top_k in (0, 2.5):
-        message = f"top_k: {top_k}: expected an integer of at least 1"
-        assert_named(partial(model.rank, QUESTION, ANSWERS, top_k=top_k), message)
-    assert_named(partial(model.score, [(QUESTION, "a")], ["a"]), "question: ")
-
-
-def test_invalid_pools_are_refused(model):
-    for pools in (None, "dev.pools.parquet", {"q": ("who?", {})}, []):
-        for score in (model.run, library.bm25_run):
-            assert_named(partial(score, pools), "expected")
 
 
 def test_a_model_ranks_a_table_as_its_pools(model):
     pools = library.Pools({"q": ("who?", {"a": "me", "b": "you"})})
 
     assert model.run(pools.to_pandas()).to_dict() == model.run(pools).to_dict()
-
-
-def test_model_without_word_weights_cannot_explain(folder, model, monkeypatch):
-    monkeypatch.setattr("aptool.models.explain.gives_weights", lambda pooling: False)
-
-    with pytest.raises(AptoolError, match="weigh"):
-        model.explain("q", "a")
 
 
 LOADS = [
@@ -252,9 +219,3 @@ def test_invalid_arguments_of_score_are_named(folder):
     usual = {"pools": "data/wikiqa/dev.pools.parquet", "model": "models/tiny", "output": "dev.run"}
     for arguments, message in SCORINGS:
         assert_named(lambda given=arguments: library.score(**(usual | given)), message)
-
-
-def test_missing_split_is_named(data):
-    for split in (None, 7, "deev"):
-        for part in (data.pools, data.qrels):
-            assert_named(partial(part, split), "split")

@@ -1,11 +1,7 @@
-"""Answers are ranked and scored, by several threads."""
-
-import threading
-from concurrent.futures import ThreadPoolExecutor
+"""Answers are ranked and scored."""
 
 import numpy as np
 import pytest
-import torch
 from tiny import THINGS
 
 from aptool import AptoolError
@@ -42,6 +38,8 @@ def test_nothing_to_rank_is_an_empty_ranking(model):
 WRONG = [
     (lambda model: model.rank(QUESTION, "text"), "answers: 'text': expected a list of texts"),
     (lambda model: model.rank(QUESTION, ["a", 7]), "answers: item 1: 7: expected text (str)"),
+    (lambda model: model.rank(QUESTION, {"a": "b"}), "answers: {'a': 'b'}: expected a list of texts"),
+    (lambda model: model.rank(None, ["a"]), "question: None: expected text (str)"),
     (lambda model: model.rank(QUESTION, ANSWERS, top_k=0), "top_k: 0: expected an integer of at least 1"),
     (lambda model: model.rank(QUESTION, ANSWERS, top_k=2.5), "top_k: 2.5: expected an integer of at least 1"),
     (lambda model: model.score([(QUESTION, "a")], ["a"]), "question: "),
@@ -54,36 +52,3 @@ def test_a_wrong_argument_is_named(model, call, message):
         call(model)
 
     assert str(error.value).startswith(message)
-
-
-@pytest.fixture
-def four_cores():
-    before = torch.get_num_threads()
-    torch.set_num_threads(4)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.mark.usefixtures("four_cores")
-def test_eight_threads_get_the_scores_of_one_thread(model):
-    questions = [f"where is the {thing} near the {ANSWERS[0]}" for thing in THINGS]
-
-    def scores(question):
-        return model.score(question, ANSWERS).tolist()
-
-    expected = {question: scores(question) for question in questions}
-    start = threading.Barrier(8)
-
-    def work(number):
-        start.wait()
-        turned = [*questions[number:], *questions[:number]]
-        wrong = [question for question in turned if scores(question) != expected[question]]
-        return wrong, torch.get_num_threads()
-
-    with ThreadPoolExecutor(8) as pool:
-        results = list(pool.map(work, range(8)))
-    with ThreadPoolExecutor(1) as later:
-        of_a_new_thread = later.submit(torch.get_num_threads).result()
-
-    assert results == [([], 4)] * 8
-    assert (torch.get_num_threads(), of_a_new_thread) == (4, 4)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from aptool.environment import install_command
 from aptool.errors import InputError
 from aptool.models import distill
 from aptool.models.distill import (
@@ -18,7 +19,6 @@ from aptool.models.distill import (
 )
 from aptool.models.pretrained import OpenedNetwork
 from aptool.text.tokenizer import Tokens
-from aptool.version import install_command
 
 
 class Words:

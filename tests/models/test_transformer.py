@@ -134,7 +134,6 @@ def test_every_system_learns(system, network, tmp_path):
 
     assert result.dev["MRR"] > RANDOM_MRR + 0.2
     assert result.history[-1]["loss"] < 0.9 * result.history[0]["loss"]
-    assert result.dev_words_unknown == 0
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
