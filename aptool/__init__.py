@@ -14,36 +14,24 @@ The examples of the docstrings assume ``import aptool``, a small collection in `
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from aptool.version import __version__, requiring_torch
+from aptool.environment import __version__ as __version__
+from aptool.environment import requiring_torch
 
 if TYPE_CHECKING:
-    from aptool.data.collection import Collection
-    from aptool.data.pools import Pools
-    from aptool.data.runs import Qrels, Run
-    from aptool.errors import AptoolError
-    from aptool.evaluation.compare import compare
-    from aptool.evaluation.fusion import fuse, learn_fusion
-    from aptool.evaluation.measures import evaluate
-    from aptool.execution import bm25_run, score, train
-    from aptool.scoring.model import Model, load
-
-__all__ = [
-    "AptoolError",
-    "Collection",
-    "Model",
-    "Pools",
-    "Qrels",
-    "Run",
-    "bm25_run",
-    "compare",
-    "evaluate",
-    "fuse",
-    "learn_fusion",
-    "load",
-    "score",
-    "train",
-    "__version__",
-]
+    from aptool.data.collection import Collection as Collection
+    from aptool.data.pools import Pools as Pools
+    from aptool.data.runs import Qrels as Qrels
+    from aptool.data.runs import Run as Run
+    from aptool.errors import AptoolError as AptoolError
+    from aptool.evaluation.compare import compare as compare
+    from aptool.evaluation.fusion import fuse as fuse
+    from aptool.evaluation.fusion import learn_fusion as learn_fusion
+    from aptool.evaluation.measures import evaluate as evaluate
+    from aptool.execution import bm25_run as bm25_run
+    from aptool.execution import score as score
+    from aptool.execution import train as train
+    from aptool.scoring.model import Model as Model
+    from aptool.scoring.model import load as load
 
 _MODULES = {
     "AptoolError": "aptool.errors",
@@ -61,6 +49,8 @@ _MODULES = {
     "score": "aptool.execution",
     "train": "aptool.execution",
 }
+
+__all__ = [*_MODULES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:

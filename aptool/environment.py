@@ -1,16 +1,25 @@
-"""Environment of this process: hardware, operating system, versions, command line, threads, batches."""
+"""Environment of this process: hardware, versions, optional packages, command line, threads, batches."""
 
 import contextlib
+import logging
 import os
 import platform
 import shlex
 import sys
+from collections.abc import Iterator
 from functools import cache
-from importlib import metadata
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
-from aptool.version import __version__
+from aptool.errors import AptoolError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+__version__ = "0.3.0"
 
 # What computes the network of a checkpoint of another library.
 Backend: TypeAlias = Literal["torch", "openvino"]
@@ -98,15 +107,6 @@ def available_memory() -> int:
     return min(memory, int(limit)) if limit.isdigit() else memory
 
 
-def operating_system() -> dict[str, str]:
-    """The kernel and the distribution."""
-    try:
-        distribution = platform.freedesktop_os_release()["PRETTY_NAME"]
-    except (OSError, KeyError):
-        distribution = platform.system()
-    return {"kernel": f"{platform.system()} {platform.release()}", "distribution": distribution}
-
-
 def versions() -> dict[str, str]:
     """The versions of Python, of aptool and of the installed `LIBRARIES`."""
     installed = {name: version_of(name) for name in LIBRARIES}
@@ -117,6 +117,8 @@ def versions() -> dict[str, str]:
 @cache  # reading the metadata of a package takes milliseconds
 def version_of(package: str) -> str | None:
     """The installed version of a package; None if it is not installed."""
+    from importlib import metadata  # takes longer than `import aptool`
+
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -130,6 +132,67 @@ def versions_of(*libraries: str) -> dict[str, str]:
         if name not in versions and (text := version_of(name)):
             versions[name] = text.partition("+")[0]
     return versions
+
+
+def install_command(extra: str) -> str:
+    """The command that installs an extra of aptool, for error messages; aptool is not on PyPI yet."""
+    return f'`python -m pip install ".[{extra}]"` in a copy of the aptool repository'
+
+
+@contextlib.contextmanager
+def requiring_torch(subject: str) -> Iterator[None]:
+    """Convert a failed import of PyTorch by ``subject`` to an error that names its extra."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise AptoolError(f"{subject} needs PyTorch: {install_command('torch')}") from error
+
+
+def require(package: str, *, purpose: str, extra: str) -> Any:
+    """Import a package of an extra, with the progress bars and retry messages of Hugging Face turned off.
+
+    Without the package, the error says that ``purpose`` needs it.
+    """
+    try:
+        module: Any = import_module(package)
+    except ImportError as error:
+        raise AptoolError(_missing(package, purpose, extra)) from error
+    if package == "transformers":
+        module.logging.set_verbosity_error()
+        module.logging.disable_progress_bar()
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # a line per retry
+    return module
+
+
+def check_installed(package: str, *, purpose: str, extra: str) -> None:
+    """Check that an optional package is installed, without importing it; see `require`."""
+    if find_spec(package) is None:
+        raise AptoolError(_missing(package, purpose, extra))
+
+
+def _missing(package: str, purpose: str, extra: str) -> str:
+    return f"{purpose} needs {package}: {install_command(extra)}"
+
+
+class Tabular:
+    """A result with rows and columns."""
+
+    def to_polars(self) -> "pl.DataFrame":
+        """Return the rows as a polars frame."""
+        raise NotImplementedError
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Convert the rows and columns of ``to_polars`` to a pandas frame; raise if pandas is missing."""
+        try:
+            return self.to_polars().to_pandas()
+        except ModuleNotFoundError as error:
+            raise AptoolError("pandas is not installed: `pip install pandas`") from error
+
+    def _repr_html_(self) -> str:
+        """The first and the last rows as a table, in a notebook."""
+        return self.to_polars()._repr_html_()
 
 
 def command() -> str | None:

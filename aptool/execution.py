@@ -4,12 +4,11 @@ import logging
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from aptool.arguments import (
     LONGEST_SECONDS,
@@ -21,9 +20,9 @@ from aptool.arguments import (
     check_text,
 )
 from aptool.config import CHECKPOINT_MINUTES, DEFAULT_PRESET, Overrides, Recipe, load_recipe
+from aptool.environment import requiring_torch
 from aptool.errors import InputError, UsageError
 from aptool.paths import Location, location, with_home
-from aptool.version import requiring_torch
 
 if TYPE_CHECKING:
     from aptool.cluster.connection import Cluster, Resources, Workers
@@ -31,9 +30,8 @@ if TYPE_CHECKING:
     from aptool.data.pools import AnyPools
     from aptool.data.runs import Run
     from aptool.experiments.side_by_side import Processes
-    from aptool.experiments.trial import Train
     from aptool.scoring.model import Model
-    from aptool.scoring.run import Executor, ScoredRun
+    from aptool.scoring.run import ScoredRun
     from aptool.scoring.systems import System
     from aptool.training.fit import Fit
 
@@ -56,7 +54,6 @@ class Where:
     cluster: Address = None
     workers: "Workers" = None  # a number, or the minimum and maximum of an elastic training
     gpus_per_worker: float | None = None  # may be fractional
-    connection: "Cluster | None" = None  # the connected cluster, within ``connected``
 
     def __post_init__(self) -> None:
         workers = self.workers if isinstance(self.workers, tuple) else (self.workers,)
@@ -82,10 +79,10 @@ class Where:
         return self.cluster is not None and self.cluster is not False
 
     @contextmanager
-    def connected(self) -> "Iterator[Where]":
-        """Connect to the cluster, if any, while the block runs; yield a copy with the connection."""
+    def connected(self) -> "Iterator[Cluster | None]":
+        """Connect to the cluster while the block runs, and yield it; None is this process."""
         if not self.on_cluster:
-            yield self
+            yield None
             return
         address = ""
         if self.cluster is not True:
@@ -94,56 +91,26 @@ class Where:
         from aptool.cluster.connection import connect
 
         with connect(address) as cluster:
-            yield replace(self, connection=cluster)
+            yield cluster
 
-    def executor(self) -> "Executor | None":
-        """The executor that scores on the cluster, or None for this process."""
-        if self.connection is None:
-            return None
-        from aptool.cluster.score import ClusterExecutor
-
-        if isinstance(self.workers, tuple):
-            raise UsageError("workers: expected one number; only training accepts a minimum and a maximum")
-        return ClusterExecutor(
-            self.connection,
-            workers=self.workers,
-            gpus_per_worker=self.gpus_per_worker,
-        )
-
-    def trainer(self, checkpoint_minutes: float = CHECKPOINT_MINUTES) -> "Train":
-        """The function that trains a model, on the cluster or in this process."""
-        if self.connection is None:
-            from aptool.training.fit import fit
-
-            return partial(fit, device=self.device, checkpoint_minutes=checkpoint_minutes)
-        from aptool.cluster.train import fit_on_cluster
-
-        return partial(
-            fit_on_cluster,
-            cluster=self.connection,
-            workers=self.workers,
-            each=self._resources(self.connection),
-            checkpoint_minutes=checkpoint_minutes,
-        )
-
-    def processes(self, jobs: Jobs) -> "Callable[[], AbstractContextManager[Processes]] | None":
-        """The function that starts the processes of parallel trials, or None for serial trials.
+    def processes(self, cluster: "Cluster | None", jobs: Jobs) -> "Processes | None":
+        """The processes of parallel trials, or None for serial trials.
 
         ``auto`` is one trial per core or GPU of this machine, None is one. On a cluster both are as many as
         fit.
         """
-        if self.connection is None:
-            if jobs is None or jobs == 1:
-                return None
-            from aptool.experiments.side_by_side import LocalProcesses, automatic_jobs
+        if cluster is not None:
+            from aptool.cluster.tasks import ClusterProcesses
 
-            return partial(LocalProcesses, automatic_jobs(self.device) if jobs == "auto" else jobs)
-        from aptool.cluster.tasks import ClusterProcesses
+            return ClusterProcesses(cluster, self.each(cluster), None if jobs == "auto" else jobs)
+        if jobs is None or jobs == 1:
+            return None
+        from aptool.experiments.side_by_side import LocalProcesses, automatic_jobs
 
-        each = self._resources(self.connection)
-        return partial(ClusterProcesses, self.connection, each, None if jobs == "auto" else jobs)
+        return LocalProcesses(automatic_jobs(self.device) if jobs == "auto" else jobs)
 
-    def _resources(self, cluster: "Cluster") -> "Resources":
+    def each(self, cluster: "Cluster") -> "Resources":
+        """The resources of a worker of training, or of a trial."""
         from aptool.cluster.connection import worker_resources
 
         return worker_resources(cluster, self.device, self.gpus_per_worker)
@@ -203,12 +170,17 @@ def score(
         check_one_word("tag", check_text("tag", tag))
     pools = as_pools(pools, answers)
     system = _system(model, where)
-    with pools.on_disk() as files, where.connected() as connected:
+    with pools.on_disk() as files, where.connected() as ray_cluster:
+        executor = None
+        if ray_cluster is not None:
+            from aptool.cluster.score import ClusterExecutor
+
+            executor = ClusterExecutor(ray_cluster, workers=workers, gpus_per_worker=gpus_per_worker)
         return score_files(
             files.units,
             system,
             path,
-            connected.executor(),
+            executor,
             tag=tag,
             answers=files.answers,
             overwrite=overwrite,
@@ -365,6 +337,19 @@ def train_recipe(
     """Train a model into ``output``; called again, it resumes."""
     check_integer("seed", seed, 0, 1 << 63)
     check_number("checkpoint_minutes", checkpoint_minutes, 0, LONGEST_SECONDS // 60)
-    with where.connected() as connected:
-        fit = connected.trainer(checkpoint_minutes)
-        return fit(collection, recipe, output, seed=seed, overwrite=overwrite)
+    settings: dict[str, Any] = {
+        "seed": seed,
+        "checkpoint_minutes": checkpoint_minutes,
+        "overwrite": overwrite,
+    }
+    with where.connected() as cluster:
+        if cluster is None:
+            from aptool.training.fit import fit
+
+            return fit(collection, recipe, output, device=where.device, **settings)
+        from aptool.cluster.train import fit_on_cluster
+
+        workers, each = where.workers, where.each(cluster)
+        return fit_on_cluster(
+            collection, recipe, output, cluster=cluster, workers=workers, each=each, **settings
+        )

@@ -8,7 +8,6 @@ that it imports are not hashed.
 
 import hashlib
 import importlib
-import importlib.util
 import inspect
 import os
 import sys
@@ -73,20 +72,11 @@ def _import_file(path: Path) -> None:
     """Import a file as a module of the same name, with its folder on the search path."""
     if not path.is_file():
         raise UsageError(f"--plugin {path}: file not found; expected a .py file, on a cluster on every node")
-    imported = sys.modules.get(path.stem)
-    if imported is not None and getattr(imported, "__file__", None) != str(path):
-        raise UsageError(f"--plugin {path}: a module {path.stem} is imported already; expected another name")
     _add_to_path(path.parent)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[path.stem]
-        raise
+    importlib.invalidate_caches()  # the file may be new
+    file = getattr(importlib.import_module(path.stem), "__file__", None)
+    if file is None or not path.samefile(file):
+        raise UsageError(f"--plugin {path}: another module {path.stem} exists; expected another name")
 
 
 def _add_to_path(folder: Path) -> None:

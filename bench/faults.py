@@ -15,7 +15,7 @@ from collections.abc import Callable
 from importlib import metadata
 from typing import Any, NamedTuple
 
-from aptool.version import __version__
+from aptool.environment import __version__
 from bench.common import benchmark_parser
 
 Line = tuple[str, str, float]  # question, document, score

@@ -25,13 +25,13 @@ from aptool.data.collection import Collection
 from aptool.data.runs import read_run
 from aptool.data.trec import rank_candidates, read_qrels
 from aptool.documents import check_document, read_json
+from aptool.environment import __version__
 from aptool.errors import InputError
 from aptool.evaluation.measures import evaluate_frames, mean_over_runs
 from aptool.evaluation.significance import compare_paired, holm, mean_and_sd
 from aptool.experiments.table import PERMUTATIONS
 from aptool.outputs import output_file
 from aptool.paths import PathOrUrl, location
-from aptool.version import __version__
 from bench.common import benchmark_parser
 
 FORMAT = 1

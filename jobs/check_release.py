@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from aptool.version import __version__, install_command
+from aptool.environment import __version__, install_command
 
 ROOT = Path(__file__).parents[1]
 
@@ -16,9 +16,9 @@ def problems(version: str) -> list[str]:
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
         reasons.append(f"VERSION={version!r}: expected three numbers, such as 0.3.0")
     if version != __version__:
-        reasons.append(f"aptool/version.py: {__version__}; expected {version}")
+        reasons.append(f"aptool/environment.py: {__version__}; expected {version}")
     if "aptool[" not in install_command("torch"):
-        reasons.append("aptool/version.py: install_command installs from a copy; expected from PyPI")
+        reasons.append("aptool/environment.py: install_command installs from a copy; expected from PyPI")
     headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     if not re.fullmatch(re.escape(version) + r", \d{4}-\d{2}-\d{2}", headings[0]):
         reasons.append(

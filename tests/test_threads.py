@@ -1,10 +1,10 @@
-"""The command limits spinning of OpenMP threads before torch is imported, unless the user has set it."""
+"""The command limits spinning of OpenMP threads before torch is imported."""
 
 import os
 import subprocess
 import sys
 
-from aptool.environment import SPIN_COUNT, USER_SETTINGS, limit_spinning
+from aptool.environment import SPIN_COUNT, USER_SETTINGS
 
 COMMAND = """
 import sys, os
@@ -27,20 +27,3 @@ def spin_count_of(code):
 def test_a_command_limits_spinning_and_the_library_does_not():
     assert spin_count_of(COMMAND) == str(SPIN_COUNT)
     assert spin_count_of(LIBRARY) == "None"
-
-
-def test_settings_of_the_user_and_an_imported_torch_are_left(monkeypatch):
-    def spin_count(module, **environment):
-        with monkeypatch.context() as patched:
-            for name in USER_SETTINGS:
-                patched.setenv(name, "")  # restored afterwards
-                del os.environ[name]
-            os.environ.update(environment)
-            patched.setattr(sys, "modules", {module: None})
-            limit_spinning()
-            return os.environ.get("GOMP_SPINCOUNT")
-
-    assert spin_count("aptool") == str(SPIN_COUNT)
-    assert spin_count("aptool", OMP_WAIT_POLICY="ACTIVE") is None
-    assert spin_count("aptool", GOMP_SPINCOUNT="7") == "7"
-    assert spin_count("torch") is None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aptool.cli.parameters import UTF8, json_option, overwrite_flag
+from aptool.cli.parameters import json_option, overwrite_flag
 from aptool.cli.runs import (
     FEW_QUESTIONS,
     by_option,
@@ -179,7 +179,7 @@ def _cells(entry: dict[str, Any], means: dict[str, float]) -> list[str]:
     multiple=True,
     help="Training run per RUN, in the same order.  [default: RUN, by cross-validation]",
 )
-@click.option("--tag", type=UTF8, default="fused", help="Run tag, one word.")
+@click.option("--tag", default="fused", help="Run tag, one word.")
 def fuse(
     runs: tuple[str, ...],
     output: str,

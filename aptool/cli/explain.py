@@ -10,7 +10,6 @@ import click
 from aptool.cli.parameters import (
     DEFAULT_MODEL,
     LOCATION,
-    UTF8,
     default_model,
     device_option,
     json_option,
@@ -35,8 +34,8 @@ _WIDTH = 100
     type=LOCATION,
     help=f"Model folder or Hugging Face name (ORG/NAME).  [default: {DEFAULT_MODEL}]",
 )
-@click.option("--question", type=UTF8, metavar="TEXT", required=True, help="Text of the question.")
-@click.option("--answer", type=UTF8, metavar="TEXT", required=True, help="Text of the answer.")
+@click.option("--question", metavar="TEXT", required=True, help="Text of the question.")
+@click.option("--answer", metavar="TEXT", required=True, help="Text of the answer.")
 @click.option("--html", metavar="FILE", type=LOCATION, help="Write an HTML page.")
 @overwrite_flag
 @device_option

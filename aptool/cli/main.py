@@ -17,10 +17,9 @@ import click
 from typing_extensions import override
 
 from aptool.cli.tables import messages_on_stderr
-from aptool.environment import devices, limit_spinning, version_of
+from aptool.environment import __version__, devices, limit_spinning, requiring_torch, version_of
 from aptool.errors import AptoolError, printable
 from aptool.plugins import use_plugin
-from aptool.version import __version__, requiring_torch
 
 # Characters per error message; click repeats a wrong value of any length.
 _LONGEST_LINE = 2000

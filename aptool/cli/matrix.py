@@ -9,8 +9,9 @@ from typing_extensions import override
 from aptool.cli.parameters import (
     LOCATION,
     Count,
-    cluster_options,
+    cluster_option,
     device_option,
+    gpus_option,
     overwrite_flag,
 )
 from aptool.cli.runs import (
@@ -23,7 +24,7 @@ from aptool.cli.runs import (
     qrels_option,
 )
 from aptool.cli.tables import print_table
-from aptool.errors import AptoolError, UsageError
+from aptool.errors import UsageError
 
 if TYPE_CHECKING:
     from aptool.execution import Jobs
@@ -61,7 +62,8 @@ class JobsType(click.ParamType):  # type: ignore[type-arg]
     type=JobsType(),
     help="Concurrent trials; auto: one per core or GPU.  [default: 1; on a cluster as many as fit]",
 )
-@cluster_options
+@cluster_option
+@gpus_option
 def matrix(
     table: "Location",
     output: "Location",
@@ -74,17 +76,12 @@ def matrix(
 ) -> None:
     """Run the experiments of TABLE, such as jobs/eval.toml.
 
-    A trial is one system with one seed on one collection. Finished and unchanged trials are skipped.
-
-    On a cluster each trial gets one worker; with --jobs 1, one trial at a time gets all workers.
+    A trial is one system with one seed on one collection. Finished and unchanged trials are skipped. On a
+    cluster each trial gets one worker.
     """
     from aptool.execution import Where
 
     place = Where(**where)
-    if place.workers is not None and jobs != 1:
-        raise UsageError(
-            f"--workers {place.workers}: requires --jobs 1; expected --jobs for trials side by side"
-        )
     from aptool.data.collection import Collection
     from aptool.experiments.matrix import only, read_matrix
 
@@ -96,7 +93,6 @@ def matrix(
     from aptool.experiments.runner import run_matrix
     from aptool.experiments.table import (
         OVER_SEEDS,
-        not_above_random,
         paired_cells,
         paired_tests,
         summarize,
@@ -108,18 +104,9 @@ def matrix(
         experiments = [experiment._replace(seeds=experiment.seeds[:1]) for experiment in plan.experiments]
         plan = plan._replace(experiments=experiments)
 
-    with place.connected() as connection:
-        if place.on_cluster and jobs == 1:
-            results = run_matrix(
-                plan,
-                output,
-                train=connection.trainer(),
-                executor=connection.executor(),
-                overwrite=overwrite,
-            )
-        else:
-            processes = connection.processes(jobs)
-            results = run_matrix(plan, output, device=place.device, processes=processes, overwrite=overwrite)
+    with place.connected() as cluster:
+        processes = place.processes(cluster, jobs)
+        results = run_matrix(plan, output, device=place.device, processes=processes, overwrite=overwrite)
     summaries = summarize(results)
     options = [word for value in given for word in ("--let", value)] + ["--quick"] * quick
     options += [word for pattern in patterns for word in ("--only", pattern)]
@@ -134,9 +121,6 @@ def matrix(
         click.echo("\nPaired permutation tests over all questions of the folds, each the mean over its seeds")
         print_table(paired_cells(tests), left=4)
     click.echo(f"\n{output / 'table.md'}, {output / 'table.json'}; run files in the same folder")
-    failed = not_above_random(summaries, plan)
-    if failed:
-        raise AptoolError(f"not above random order: {'; '.join(failed)}")
 
 
 def _values(given: tuple[str, ...]) -> dict[str, str]:

@@ -12,31 +12,14 @@ from typing import Any, TypeAlias
 import click
 from typing_extensions import override
 
+from aptool.config import BELOW
 from aptool.environment import ENCODER_BATCHES
-from aptool.options import BELOW
 
 Command: TypeAlias = Callable[..., None]
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_MODEL = Path("models/ap-cnn")
-
-
-class Utf8(click.ParamType):  # type: ignore[type-arg]  # not generic in click 8.1
-    """Text that can be written as UTF-8; Python passes other bytes of an argument as surrogates."""
-
-    name = "text"
-
-    @override
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        try:
-            value.encode("utf-8")
-        except UnicodeEncodeError:
-            self.fail(f"{value!r}: expected text in UTF-8", param, ctx)
-        return value
-
-
-UTF8 = Utf8()
 
 
 class LocationType(click.Path):
@@ -113,38 +96,33 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 overwrite_flag = click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
 
 
-def cluster_options(command: Command, *, elastic: bool = False) -> Command:
-    """Add the options of a Ray cluster to a command.
-
-    In an ``elastic`` command, the number of workers may change while it runs.
-    """
-    options = (
-        click.option(
-            "--cluster",
-            is_flag=False,
-            flag_value="",
-            callback=lambda context, option, address: True if address == "" else address,
-            metavar="[ADDRESS]",
-            help="Run on Ray: host:port, auto, or local (start a cluster here).  "
-            "[default: no cluster; without ADDRESS: RAY_ADDRESS, else auto]",
-        ),
-        click.option(
-            "--workers",
-            type=WorkersType() if elastic else Count(),
-            metavar="N|MIN:MAX" if elastic else "N",
-            help="Workers; MIN:MAX: nodes may join and leave.  [default: one per GPU or node]"
-            if elastic
-            else "Worker processes.  [default: as many as fit on the cluster]",
-        ),
-        click.option(
-            "--gpus-per-worker",
-            type=Bounded(click.FloatRange(min=0)),
-            metavar="X",
-            help="GPUs per worker, may be fractional.  [default: 1; without GPUs 0]",
-        ),
-    )
-
-    return with_options(*options)(command)
+cluster_option = click.option(
+    "--cluster",
+    is_flag=False,
+    flag_value="",
+    callback=lambda context, option, address: True if address == "" else address,
+    metavar="[ADDRESS]",
+    help="Run on Ray: host:port, auto, or local (start a cluster here).  "
+    "[default: no cluster; without ADDRESS: RAY_ADDRESS, else auto]",
+)
+workers_option = click.option(
+    "--workers",
+    type=Count(),
+    metavar="N",
+    help="Worker processes.  [default: as many as fit on the cluster]",
+)
+elastic_workers_option = click.option(
+    "--workers",
+    type=WorkersType(),
+    metavar="N|MIN:MAX",
+    help="Workers; MIN:MAX: nodes may join and leave.  [default: one per GPU or node]",
+)
+gpus_option = click.option(
+    "--gpus-per-worker",
+    type=Bounded(click.FloatRange(min=0)),
+    metavar="X",
+    help="GPUs per worker, may be fractional.  [default: 1; without GPUs 0]",
+)
 
 
 def with_options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:

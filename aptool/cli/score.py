@@ -8,16 +8,16 @@ import click
 
 from aptool.cli.parameters import (
     LOCATION,
-    UTF8,
-    cluster_options,
+    cluster_option,
     default_model,
     device_option,
+    gpus_option,
     overwrite_flag,
     tokens_per_batch_option,
+    workers_option,
 )
-from aptool.environment import BACKENDS, PRECISIONS, Backend, Precision
-from aptool.errors import InputError, UsageError
-from aptool.version import requiring_torch
+from aptool.environment import BACKENDS, PRECISIONS, Backend, Precision, requiring_torch
+from aptool.errors import UsageError
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
     "[default: POOLS with .run]",
 )
 @overwrite_flag
-@click.option("--tag", type=UTF8, help="Run tag, one word.  [default: preset or name of the model]")
+@click.option("--tag", help="Run tag, one word.  [default: preset or name of the model]")
 @click.option(
     "--answers",
     type=LOCATION,
@@ -59,7 +59,9 @@ logger = logging.getLogger(__name__)
     help="Precision: fp32, bf16, or auto: bf16 on a GPU if it ranks the first pools as fp32 does, else fp32.",
 )
 @tokens_per_batch_option
-@cluster_options
+@cluster_option
+@workers_option
+@gpus_option
 def score(
     pools: tuple[str, ...],
     model: str | None,
@@ -79,14 +81,13 @@ def score(
     as it is.
     """
     model = model if model is not None else str(default_model())
-    output = output if output is not None else _default_run(pools)
-
     from aptool.files import expand, stat
     from aptool.models.hub import find_folder
     from aptool.paths import is_remote
     from aptool.scoring.systems import BASELINES, System
 
     stat(expand(pools, ".pools.parquet")[0])  # before large libraries are imported
+    output = output if output is not None else _default_run(pools)
     if model not in BASELINES and not is_remote(model):
         find_folder(model)
 
@@ -105,11 +106,9 @@ def score(
 
 def _default_run(pools: tuple[str, ...]) -> str:
     """Return the run file in the folder of a single local pools file."""
-    from aptool.paths import is_glob, is_remote, with_home
+    from aptool.paths import is_remote, with_home
 
     path = with_home(pools[0])
-    if len(pools) == 1 and not (is_remote(path) or is_glob(path) or Path(path).exists()):
-        raise InputError(path, problem="file not found", expected="a pools file")
     if len(pools) != 1 or is_remote(path) or not Path(path).is_file():
         raise UsageError("--output RUN is required unless POOLS is one local file")
     run = f"{path.removesuffix('.parquet').removesuffix('.pools')}.run"

@@ -13,7 +13,7 @@ from aptool.cli.parameters import (
     device_option,
     overwrite_flag,
 )
-from aptool.options import WIDEST
+from aptool.config import WIDEST
 
 if TYPE_CHECKING:
     from aptool.paths import Location
@@ -68,9 +68,9 @@ def distill(
 ) -> None:
     """Distill a sentence encoder into static vectors of the words of collections."""
     from aptool.data.collection import Collection
+    from aptool.environment import check_installed
     from aptool.outputs import check_apart, check_output
     from aptool.text.tokenizer import UNK, WordTokenizer
-    from aptool.version import check_installed
 
     check_output(output, overwrite=overwrite)
     files = [Collection(path) for path in collections]

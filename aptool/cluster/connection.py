@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+from aptool.environment import install_command
 from aptool.errors import AptoolError, UsageError, counted, one_line
 from aptool.plugins import VARIABLE
-from aptool.version import install_command
 
 logger = logging.getLogger(__name__)
 
@@ -40,12 +40,6 @@ class Resources(NamedTuple):
     cpus: float = 1
     gpus: float = 0
     memory: float = 0  # bytes that Ray reserves; 0 reserves none
-
-    @property
-    def options(self) -> dict[str, float]:
-        """The resources as options of Ray's tasks and actors."""
-        memory = {"memory": self.memory} if self.memory else {}
-        return {"num_cpus": self.cpus, "num_gpus": self.gpus, **memory}
 
     def capacity(self, each: "Resources") -> int:
         """Number of workers with the resources ``each`` that fit on this node."""
@@ -71,7 +65,8 @@ class Cluster:
         """The resources of the nodes that are alive."""
         import ray
 
-        return [_resources(node["Resources"]) for node in ray.nodes() if node["Alive"]]
+        alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        return [Resources(*(node.get(name, 0.0) for name in ("CPU", "GPU", "memory"))) for node in alive]
 
     def total(self) -> Resources:
         """The sum of the resources of all nodes."""
@@ -92,25 +87,21 @@ class Wait:
 
     def __init__(self, cluster: Cluster, workers: int, each: Resources) -> None:
         self._cluster, self._workers, self._each = cluster, workers, each
-        self._line_at = time.monotonic()  # of the last line, or without room of the next one
+        self._next_line = time.monotonic()
 
     def poll(self, *, has_begun: bool = True) -> None:
-        """Log every half minute that the workers do not fit, or have not begun."""
+        """Log every half minute that the workers do not fit, or have not begun: other work may run."""
         cluster, each, now = self._cluster, self._each, time.monotonic()
-        room = cluster.capacity(each)
-        needs = f"{counted(self._workers, 'worker')} with {each} each"
-        if room >= self._workers:
-            if has_begun:
-                self._line_at = now
-            elif now >= self._line_at + LINE_SECONDS:
-                self._line_at = now
-                logger.info(f"waiting for {needs}, while other work uses the cluster")
-        elif now >= self._line_at:
-            self._line_at = now + LINE_SECONDS
-            if cluster.capacity(each._replace(memory=0)) > room:
-                needs += f", {each.memory / 1e9:.1f} GB of memory"
-            has = f"{cluster.total()}, on {counted(len(cluster.nodes()), 'node')}"
-            logger.info(f"waiting for {needs}; the cluster has {has}")
+        has_room = cluster.capacity(each) >= self._workers
+        if has_room and has_begun:
+            self._next_line = now
+        elif now >= self._next_line + LINE_SECONDS * has_room:
+            self._next_line = now + LINE_SECONDS * (not has_room)
+            memory = f", {each.memory / 1e9:.1f} GB of memory" if each.memory else ""
+            logger.info(
+                f"waiting for {counted(self._workers, 'worker')} with {each} each{memory}; "
+                f"the cluster has {cluster.total()}, on {counted(len(cluster.nodes()), 'node')}"
+            )
 
 
 def worker_resources(cluster: Cluster, device: str = "auto", gpus: float | None = None) -> Resources:
@@ -122,10 +113,6 @@ def worker_resources(cluster: Cluster, device: str = "auto", gpus: float | None 
     if gpus is None:
         gpus = 1.0 if device == "cuda" or (device == "auto" and cluster.total().gpus) else 0.0
     return Resources(1, gpus)
-
-
-def _resources(resources: dict[str, Any]) -> Resources:
-    return Resources(*(resources.get(name, 0.0) for name in ("CPU", "GPU", "memory")))
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ import threading
 import time
 import warnings
 from collections.abc import Generator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,6 @@ from typing_extensions import override
 from aptool.cluster.connection import Cluster, Resources, worker_resources
 from aptool.cluster.workers import (
     MEMORY_HINT,
-    NO_PROGRESS_VARIABLE,
-    Versions,
     check_worker,
     first_task,
     host,
@@ -39,7 +37,6 @@ from aptool.files import Input
 from aptool.models.device import is_out_of_memory
 from aptool.models.hub import pinned_name
 from aptool.models.model import load_model
-from aptool.paths import location
 from aptool.progress import Bar
 from aptool.scoring.model_system import CACHE_BYTES, ModelScorer, ModelSystem
 from aptool.scoring.ranker_scorer import Precision
@@ -75,25 +72,15 @@ RAY_DATA_THREADS = ("iter_threaded", "StreamingExecutor", "ray-data")
 TIMEOUT_SECONDS = 10.0
 
 
+@dataclass
 class ClusterExecutor(Executor):
     """Actors of a Ray cluster that write the parts of a run to shared storage."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        *,
-        workers: int | None = None,
-        gpus_per_worker: float | None = None,
-    ) -> None:
-        """Set the cluster, the number of workers (default: as many as fit) and their GPUs.
-
-        By default a worker has one GPU if the cluster has GPUs; fractions are possible.
-        """
-        self.cluster = cluster
-        self._workers = workers
-        self._gpus_per_worker = gpus_per_worker
-        self._file: Input | None = None  # of the shared answers
-        self._each = Resources()  # of a worker
+    cluster: Cluster
+    workers: int | None = None  # as many as fit
+    gpus_per_worker: float | None = None  # may be fractional; None is 1 if the cluster has GPUs
+    _file: Input | None = None  # of the shared answers
+    _each: Resources = field(default_factory=Resources)  # of a worker
 
     @override
     def open(self, system: System, units: Sequence[Unit], answers: Input | None) -> Scorer:
@@ -122,7 +109,7 @@ class ClusterExecutor(Executor):
 
     def _reserve(self, device: str, network: torch.nn.Module) -> Resources:
         """Set and return the resources of a worker with a network."""
-        each = worker_resources(self.cluster, device, self._gpus_per_worker)
+        each = worker_resources(self.cluster, device, self.gpus_per_worker)
         weights = sum(tensor.nbytes for tensor in network.state_dict().values())
         # The GPUs decide how many workers a node has.
         cpus = 0 if each.gpus else each.cpus
@@ -133,7 +120,7 @@ class ClusterExecutor(Executor):
     def run(self, missing: Sequence[Part], scorer: Scorer, bar: Bar) -> Generator[tuple[int, Record]]:
         if not missing:
             return
-        cluster, each, workers = self.cluster, self._each, self._workers
+        cluster, each, workers = self.cluster, self._each, self.workers
         first_task(cluster, each, host)
         room = max(cluster.capacity(each), 1)
         described = f"room for {counted(room, 'worker')}"
@@ -144,7 +131,7 @@ class ClusterExecutor(Executor):
         most = min(len(batches), workers or len(batches))
         least = most if workers is not None else 1  # their number waits for nodes; an autoscaler sees it
         threads = THREADS if each.gpus else 1
-        versions = tuple(versions_of("torch", "ray").items())
+        versions = versions_of("torch", "ray")
         rows = [{"indices": batch} for batch in batches]
         warnings.filterwarnings("ignore", "`ray_remote_args` is deprecated")  # has no successor yet
         dataset = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(  # a task per row
@@ -205,7 +192,7 @@ class ScoreUnits:
     def __init__(
         self,
         start: Path,
-        versions: Versions,
+        versions: dict[str, str],
         system: System,
         device: str,
         fingerprint: str,
@@ -241,11 +228,7 @@ class ScoreUnits:
                 frame = score(prepared, self._scorer)
             return write(part, frame, prepared.truncated)
         except AptoolError as error:
-            if not location(unit.path).exists():
-                raise AptoolError(
-                    f"node {host()}: {unit.path}: file not found; expected a path that every node sees"
-                ) from error
-            raise
+            raise located(error, f"node {host()}") from error
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -261,9 +244,7 @@ def _set_context(context: ray.data.DataContext) -> None:
     for handler in logging.getLogger("ray.data").handlers:
         if "File" not in type(handler).__name__:
             handler.setLevel(logging.CRITICAL)
-    limit, default = context.execution_no_progress_timeout_s, type(context).execution_no_progress_timeout_s
-    if limit == default and NO_PROGRESS_VARIABLE not in os.environ:
-        context.execution_no_progress_timeout_s = -1  # a unit, or a wait for nodes, may take longer
+    context.execution_no_progress_timeout_s = -1  # a unit, or a wait for nodes, may take longer
 
 
 def _join_threads() -> None:

@@ -34,7 +34,7 @@ from aptool.models.build import code_of
 from aptool.models.device import pick_device
 from aptool.outputs import lock
 from aptool.paths import PathOrUrl
-from aptool.training.checkpoint import trained_key, training_folder
+from aptool.training.checkpoint import training_folder
 from aptool.training.fit import Fit, TrainingTask, already_trained, check_training, fit_in_group
 from aptool.training.process_group import SINGLE_PROCESS, TorchProcessGroup
 
@@ -55,9 +55,9 @@ def fit_on_cluster(
     output: PathOrUrl,
     *,
     cluster: Cluster,
+    each: Resources,
     seed: int = 0,
     workers: Workers = None,
-    each: Resources | None = None,
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
     overwrite: bool = False,
 ) -> Fit:
@@ -67,7 +67,6 @@ def fit_on_cluster(
     for. Default: one per GPU, or per node without GPUs. ``each`` are the minimum resources of a worker; the
     remaining cores are divided among the workers.
     """
-    each = each if each is not None else Resources()
     device = "cuda" if each.gpus else "cpu"
     task = check_training(collection, recipe, output, seed, device, overwrite=overwrite)
     folder = training_folder(output)
@@ -80,17 +79,11 @@ def fit_on_cluster(
             "task": task,
             "start": Path.cwd(),
             "folder": folder,
-            "versions": tuple(code_of(task.recipe).items()),
+            "versions": code_of(task.recipe),
             "gpu": bool(each.gpus),
             "checkpoint_minutes": checkpoint_minutes,
         }
-        result = _train(config, cluster, workers, each)
-    if trained_key(output) != task.key:
-        raise AptoolError(
-            f"{output}: the workers wrote a model that is not visible here: "
-            "expected an output on storage that all nodes share"
-        )
-    return result
+        return _train(config, cluster, workers, each)
 
 
 def _train(config: dict[str, Any], cluster: Cluster, workers: Workers, least: Resources) -> Fit:

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,12 +20,6 @@ T = TypeVar("T")
 MEMORY_HINT = "a smaller --tokens-per-batch takes less memory, and so do fewer --workers on a node"
 RESUME = "finished work is kept: run the same command again to resume"
 
-# The user's limit for an execution of Ray Data without a completed batch.
-NO_PROGRESS_VARIABLE = "RAY_DATA_EXECUTION_NO_PROGRESS_TIMEOUT_S"
-
-# Packages with versions, and files of plugins with hashes, which must agree on all nodes.
-Versions = tuple[tuple[str, str], ...]
-
 # Ray Data's own errors are not RayErrors.
 _RAY_ERRORS = (ray.exceptions.RayError, ray.data.exceptions.SystemException, SystemError)
 
@@ -35,8 +28,9 @@ def first_task(cluster: Cluster, each: Resources, function: Callable[..., T], *a
     """Run a function on a worker, before all others start: raise at once if workers cannot start."""
     wait = Wait(cluster, 1, each)
     wait.poll(has_begun=False)
-    remote: Any = ray.remote(max_retries=0)(function)
-    task = remote.options(**each.options).remote(*arguments)
+    needs: dict[str, Any] = {"num_cpus": each.cpus, "num_gpus": each.gpus, "memory": each.memory or None}
+    remote: Any = ray.remote(max_retries=0, **needs)(function)
+    task = remote.remote(*arguments)
     while not ray.wait([task], timeout=1.0)[0]:  # signals interrupt only a wait with a timeout
         wait.poll(has_begun=False)
     with ray_failures(cluster):
@@ -56,10 +50,7 @@ def ray_failures(cluster: Cluster, *more: type[Exception]) -> Iterator[None]:
         raised = innermost(error)
         if isinstance(raised, AptoolError):  # Ray adds lines to its text
             raise error_with(raised.exit_code, first_line(raised)) from error
-        if isinstance(error, ray.data.exceptions.ExecutionTimeoutError):
-            expected = f"a higher {NO_PROGRESS_VARIABLE}, or -1 for no limit"
-            reason = f"no progress within Ray Data's limit: expected {expected}"
-        elif isinstance(error, ray.exceptions.WorkerCrashedError):
+        if isinstance(error, ray.exceptions.WorkerCrashedError):
             reason = (
                 "a worker process cannot start: expected `python -c 'import ray, aptool'` to work there; "
                 f"logs in {cluster.logs}"
@@ -95,26 +86,22 @@ def cause(error: BaseException) -> str:
 
 def host() -> str:
     """The address of this node and the first digits of its id, as in ``ray list nodes``."""
-    if not ray.is_initialized():
-        return socket.gethostname()
     return f"{ray.util.get_node_ip_address()} ({ray.get_runtime_context().get_node_id()[:8]})"
 
 
-def check_versions(expected: Versions) -> None:
-    """Raise if versions or plugins on this node differ from those of the driver."""
+def check_versions(expected: dict[str, str]) -> None:
+    """Raise if versions of packages, or hashes of plugins, differ on this node from those of the driver."""
     load_plugins()
-    files = [name for name, _ in expected if name.endswith(".py")]
-    node = versions_of(*(name for name, _ in expected)) | {name: hash_file(name) or "none" for name in files}
-    differ = [
-        f"{name} {node.get(name, 'none')} there, {text} here"
-        for name, text in expected
-        if node.get(name) != text
-    ]
+    differ = []
+    for name, here in expected.items():
+        there = hash_file(name) if name.endswith(".py") else versions_of(name).get(name)
+        if there != here:
+            differ.append(f"{name} {there or 'none'} there, {here} here")
     if differ:
         raise AptoolError(f"{'; '.join(differ)}: expected the same versions and plugins")
 
 
-def check_worker(start: Path, versions: Versions, folder: Location) -> None:
+def check_worker(start: Path, versions: dict[str, str], folder: Location) -> None:
     """Set the current folder to that of the driver, the base of relative paths, and check this node.
 
     Raises:

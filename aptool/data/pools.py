@@ -34,11 +34,11 @@ from aptool.data.parquet import (
     to_arrow,
     to_numpy,
 )
+from aptool.environment import Tabular
 from aptool.errors import InputError, UsageError, counted
 from aptool.files import expand, open_input, sha256_of, stat, version_of
 from aptool.outputs import check_apart, check_output, output_file
 from aptool.paths import Location, PathOrUrl, location
-from aptool.version import Tabular
 
 ANSWERS = "answers.parquet"
 

@@ -18,10 +18,10 @@ from aptool.data.runs import read_run
 from aptool.data.table_files import read_json_lines, read_rows, table_files
 from aptool.data.trec import QRELS_SCHEMA, rank_candidates, read_qrels
 from aptool.data.writing import LabelledPool, check_collection_output
+from aptool.environment import require
 from aptool.errors import AptoolError, InputError, UsageError, first_line
 from aptool.files import packed_or_not, unpacked_name
 from aptool.paths import Location, PathOrUrl, location
-from aptool.version import require
 
 _KEYS = ["question_id", "answer_id"]
 _RUN = {"question_id": pl.String, "answer_id": pl.String, "score": pl.Float64}

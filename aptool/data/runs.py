@@ -37,11 +37,11 @@ from aptool.data.trec import (
     run_lines,
     to_dicts,
 )
+from aptool.environment import Tabular
 from aptool.errors import AptoolError, InputError, counted
 from aptool.files import open_binary
 from aptool.outputs import check_output, output_file
 from aptool.paths import Location, PathOrUrl, location, names, output_location
-from aptool.version import Tabular
 
 logger = logging.getLogger(__name__)
 

@@ -20,10 +20,10 @@ import pyarrow as pa
 from aptool.data.frames import MOST_NAMES, RawTable, columns_of
 from aptool.data.parquet import check_once, is_type, open_parquet, text_column
 from aptool.documents import parse_json
+from aptool.environment import require
 from aptool.errors import InputError, UsageError, first_line
 from aptool.files import check_is_text, expand, open_unpacked, unpacked_name
 from aptool.paths import location, names
-from aptool.version import require
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".xlsx")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"

@@ -8,11 +8,11 @@ from typing_extensions import override
 
 from aptool.data.runs import AnyQrels, AnyRun, Run, as_qrels, as_run
 from aptool.data.trec import rank_candidates
+from aptool.environment import Tabular
 from aptool.errors import AptoolError, UsageError, first_few
 from aptool.evaluation.measures import Evaluation, evaluate, in_groups
 from aptool.evaluation.names import is_mean, measure_names
 from aptool.evaluation.significance import ALPHA, compare_paired, detectable_effect, holm
-from aptool.version import Tabular
 
 _KEYS = ["question_id", "answer_id"]
 

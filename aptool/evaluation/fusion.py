@@ -9,8 +9,8 @@ import polars as pl
 
 from aptool.data.runs import AnyQrels, AnyRun, Run, as_qrels, as_run, run_of_scores
 from aptool.data.trec import rank_candidates
+from aptool.environment import require
 from aptool.errors import AptoolError, UsageError
-from aptool.version import require
 
 DEFAULT_K = 60.0  # Cormack, Clarke and Buettcher, SIGIR 2009
 DEFAULT_FOLDS = 5

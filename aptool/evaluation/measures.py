@@ -18,10 +18,10 @@ from typing_extensions import override
 
 from aptool.data.runs import AnyQrels, AnyRun, as_qrels, as_run
 from aptool.data.trec import count_ties, log_ties, to_dicts
+from aptool.environment import Tabular
 from aptool.errors import InputError, counted
 from aptool.evaluation.names import DEFAULT_MEASURES, Measure, is_mean, measure_names, parse_measures
 from aptool.evaluation.significance import Interval, bootstrap_interval
-from aptool.version import Tabular
 
 _HIGHEST_RELEVANCE = 1_000_000
 _KEYS = ["question_id", "answer_id"]

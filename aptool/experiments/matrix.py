@@ -9,9 +9,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from aptool.config import Recipe, load_recipe
-from aptool.data.folds import POOL_SIZE
 from aptool.documents import check_document, read_toml
-from aptool.environment import Backend, Precision
 from aptool.errors import AptoolError, InputError, UsageError, first_few, located
 from aptool.evaluation.names import DEFAULT_MEASURES, measure_names
 from aptool.paths import Location, location
@@ -26,7 +24,6 @@ class Fold(NamedTuple):
     number: int  # from 1
     of: int
     source: str  # name of the collection in the matrix
-    pool_size: int  # candidates of a question that gets a pool of drawn answers
     train_share: float = 1.0  # share of the training questions, for learning curves
 
 
@@ -61,8 +58,6 @@ class SystemSpec(NamedTuple):
     combine: tuple[str, ...] = ()
     recipe: Recipe | None = None  # of a preset
     model: str | None = None  # folder or name
-    backend: Backend = "torch"  # of the model
-    precision: Precision = "auto"  # of the model
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -110,7 +105,6 @@ def read_matrix(path: str | Location, values: Mapping[str, str] = MappingProxyTy
             for evaluated in splits[row["collection"]]
             for system in in_order
         ]
-    _check_names(path, splits)
     _check_distinct(path, experiments)
     return ExperimentMatrix(measures, systems, experiments)
 
@@ -180,7 +174,7 @@ def _evaluated_splits(name: str, entry: dict[str, Any]) -> list[EvaluatedSplit]:
         first._replace(
             name=f"{name}-fold{number}",
             collection=f"{name}-fold{number}",
-            fold=Fold(number, folds, name, entry.get("pool_size", POOL_SIZE), entry.get("train_share", 1.0)),
+            fold=Fold(number, folds, name, entry.get("train_share", 1.0)),
         )
         for number in range(1, folds + 1)
     ]
@@ -191,17 +185,6 @@ def _evaluated_splits(name: str, entry: dict[str, Any]) -> list[EvaluatedSplit]:
         for number, split in enumerate(splits)
     ]
     return parts + whole
-
-
-def _check_names(path: str | Location, collections: Mapping[str, list[EvaluatedSplit]]) -> None:
-    """Raise if two collections have results of the same name."""
-    owner: dict[str, str] = {}
-    for name, splits in collections.items():
-        names = {f"{name}-folds" for split in splits if split.fold is not None}
-        for part in names | {part for split in splits for part in (split.name, split.collection)}:
-            if owner.setdefault(part, name) != name:
-                expected = f"another name, as both {owner[part]!r} and {name!r} have results named {part!r}"
-                raise InputError(path, position=f"collections/{name}", value=name, expected=expected)
 
 
 def _substituted(table: dict[str, Any], values: Mapping[str, str], path: str | Location) -> dict[str, Any]:

@@ -6,7 +6,6 @@ into one run over all questions: a system that was not trained on a question sco
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import polars as pl
@@ -26,11 +25,10 @@ from aptool.evaluation.measures import evaluate_frames
 from aptool.experiments.matrix import EvaluatedSplit, ExperimentMatrix, Fold, list_trials
 from aptool.experiments.side_by_side import Processes, run_side_by_side
 from aptool.experiments.table import open_folder
-from aptool.experiments.trial import Result, Train, TrialRunner, write_derived_run
+from aptool.experiments.trial import Result, TrialRunner, write_derived_run
 from aptool.models.build import check_recipe
 from aptool.outputs import check_output_folder, lock
 from aptool.paths import Location
-from aptool.scoring.run import Executor
 
 logger = logging.getLogger(__name__)
 
@@ -67,18 +65,14 @@ def run_matrix(
     matrix: ExperimentMatrix,
     output: Location,
     *,
-    train: Train | None = None,
-    executor: Executor | None = None,
     device: str = "auto",
-    processes: Callable[[], AbstractContextManager[Processes]] | None = None,
+    processes: Processes | None = None,
     overwrite: bool = False,
 ) -> list[Result]:
     """Run the experiments of a matrix into a folder; return all results, in the order of the matrix.
 
-    ``train`` replaces ``fit`` to train elsewhere, and ``executor`` scores trained models elsewhere; None is
-    this process, on ``device``. ``processes`` opens the processes that run trials side by side; None runs
-    one trial after the other in this process. Results of other inputs are an error, or replaced with
-    ``overwrite``.
+    ``processes`` run trials side by side; None runs one trial after the other in this process, on ``device``.
+    Results of other inputs are an error, or replaced with ``overwrite``.
     """
     _check_recipes(matrix)
     check_output_folder(output, overwrite=True)
@@ -87,15 +81,15 @@ def run_matrix(
         collections = _open_collections(matrix, output, overwrite)
         experiments = [experiment for experiment in matrix.experiments if experiment.evaluated in collections]
         folders = {evaluated.collection: collection.path for evaluated, collection in collections.items()}
-        runner = TrialRunner(matrix, output, folders, device, train, executor, overwrite)
+        runner = TrialRunner(matrix, output, folders, device, overwrite)
         trials = list_trials(experiments, matrix.systems)
         for trial in trials:
             runner.check_outputs(trial)
         if processes is None:
             by_trial = [runner.run(trial) for trial in trials]
         else:
-            with processes() as opened:
-                by_trial = run_side_by_side(trials, runner, opened)
+            with processes:
+                by_trial = run_side_by_side(trials, runner, processes)
         results = {
             (result.collection, result.system, result.seed): result
             for trial_results in by_trial
@@ -174,20 +168,12 @@ def _open(evaluated: EvaluatedSplit, name: str, output: Location, overwrite: boo
 
 def _open_folds(collection: Collection, folder: Location, fold: Fold, overwrite: bool) -> list[Collection]:
     """Open all folds of a collection; write them first if they are missing or out of date."""
-    options = {"pool_size": fold.pool_size, "train_share": fold.train_share}
-    details = {"of": collection.fingerprint, "folds": fold.of, **options}
+    details = {"of": collection.fingerprint, "folds": fold.of, "train_share": fold.train_share}
     folds = [_open_existing(folder / f"fold{number}", details) for number in range(1, fold.of + 1)]
     complete = [existing for existing in folds if existing is not None]
     if len(complete) == fold.of:
         return complete
-    return write_folds(
-        collection,
-        folder,
-        fold.of,
-        pool_size=fold.pool_size,
-        train_share=fold.train_share,
-        overwrite=overwrite,
-    )
+    return write_folds(collection, folder, fold.of, train_share=fold.train_share, overwrite=overwrite)
 
 
 def _open_pooled(folds: Sequence[Collection], overwrite: bool) -> Collection:

@@ -11,9 +11,10 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import torch
 from typing_extensions import override
@@ -33,24 +34,16 @@ POLL_SECONDS = 0.3
 Outcome: TypeAlias = list[Result] | AptoolError
 
 
-class Ended(NamedTuple):
-    """The end of a trial, by its number."""
+class Processes(AbstractContextManager[object], Protocol):
+    """Processes that run trials, on this machine or on a cluster; a ``with`` block ends them."""
 
-    trial: int
-    outcome: Outcome
+    number: int | None  # of trials at the same time; None for as many as fit
 
+    def submit(self, trial: Trial, runner: TrialRunner) -> "Future[Outcome]":
+        """Start a trial."""
 
-class Processes(Protocol):
-    """Processes that run trials, on this machine or on a cluster."""
-
-    def has_room(self) -> bool:
-        """Whether another trial can start now."""
-
-    def start(self, number: int, trial: Trial, runner: TrialRunner) -> None:
-        """Start a trial with a number."""
-
-    def ended(self, timeout: float) -> list[Ended]:
-        """Wait for trials that end, for at most ``timeout`` seconds."""
+    def problem(self, error: BaseException) -> str:
+        """Describe the loss of a trial's process; raise any other error."""
 
 
 def run_trial(trial: Trial, runner: TrialRunner) -> Outcome:
@@ -77,21 +70,25 @@ def run_side_by_side(
     numbers = {trial.key: number for number, trial in enumerate(trials)}
     needs = [{numbers[part.key] for part in parts_of(trial, runner.matrix.systems)} for trial in trials]
     waiting = [number for number in range(len(trials)) if number not in done]
-    running: list[int] = []
+    running: dict[Future[Outcome], int] = {}
     failed: dict[int, AptoolError] = {}
     with progress("matrix", len(trials), "trials", len(done)) as bar:
         while waiting or running:
             waiting = [number for number in waiting if not needs[number] & failed.keys()]
             for number in [number for number in waiting if needs[number] <= done.keys()]:
-                if processes.has_room():
+                if processes.number is None or len(running) < processes.number:
                     waiting.remove(number)
-                    running.append(number)
-                    processes.start(number, trials[number], runner)
-            names = ", ".join(trials[number].system.name for number in running[:3])
+                    running[processes.submit(trials[number], runner)] = number
+            names = ", ".join(trials[number].system.name for number in list(running.values())[:3])
             bar.set_postfix_str(f"{len(running)} running: {names}", refresh=True)
-            for number, outcome in processes.ended(POLL_SECONDS):
-                running.remove(number)
+            for future in wait(running, POLL_SECONDS, FIRST_COMPLETED).done:
+                number = running.pop(future)
                 bar.update(1)
+                error = future.exception()
+                if error is None:
+                    outcome = future.result()
+                else:
+                    outcome = AptoolError(f"{trials[number]}: {processes.problem(error)}")
                 if isinstance(outcome, AptoolError):
                     failed[number] = outcome
                     logger.info(f"failed: {outcome}")
@@ -123,48 +120,34 @@ class LocalProcesses(Processes):
     """
 
     def __init__(self, number: int) -> None:
-        self._number = number
+        self.number: int = number
         self._threads = max(1, torch.get_num_threads() // number)
-        self._running: dict[Future[Outcome], tuple[int, Trial]] = {}
         self._others = set(multiprocessing.active_children())
-        self._pool = self._open()
+        self._open()
 
-    def _open(self) -> ProcessPoolExecutor:
+    def _open(self) -> None:
         context = multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(self._number, context, _start_worker, (Path.cwd(), self._threads))
+        self._pool = ProcessPoolExecutor(self.number, context, _start_worker, (Path.cwd(), self._threads))
 
-    def __enter__(self) -> "LocalProcesses":
-        return self
-
+    @override
     def __exit__(self, *raised: object) -> None:
-        """End all processes."""
         for process in {*multiprocessing.active_children()} - self._others:
             process.kill()  # training would defer SIGTERM until a checkpoint
         self._pool.shutdown(cancel_futures=True)
 
     @override
-    def has_room(self) -> bool:
-        return len(self._running) < self._number
+    def submit(self, trial: Trial, runner: TrialRunner) -> Future[Outcome]:
+        try:
+            return self._pool.submit(_run_on_gpu, trial, runner)
+        except BrokenProcessPool:  # a killed process ends the others of its pool
+            self._open()
+            return self._pool.submit(_run_on_gpu, trial, runner)
 
     @override
-    def start(self, number: int, trial: Trial, runner: TrialRunner) -> None:
-        self._running[self._pool.submit(_run_on_gpu, trial, runner)] = number, trial
-
-    @override
-    def ended(self, timeout: float) -> list[Ended]:
-        done = wait(self._running, timeout, FIRST_COMPLETED).done
-        if any(isinstance(future.exception(), BrokenProcessPool) for future in done):
-            done = wait(self._running).done  # a killed process ends the others of its pool
-            self._pool = self._open()
-        ended = []
-        for future in done:
-            number, trial = self._running.pop(future)
-            if isinstance(future.exception(), BrokenProcessPool):
-                problem = "its process ended early; expected enough memory for --jobs"
-                ended.append(Ended(number, AptoolError(f"{trial}: {problem}")))
-            else:
-                ended.append(Ended(number, future.result()))
-        return ended
+    def problem(self, error: BaseException) -> str:
+        if isinstance(error, BrokenProcessPool):
+            return "its process ended early; expected enough memory for --jobs"
+        raise error
 
 
 def _start_worker(folder: Path, threads: int) -> None:

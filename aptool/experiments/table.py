@@ -14,7 +14,6 @@ from aptool.documents import json_text, read_json
 from aptool.errors import InputError
 from aptool.evaluation.measures import evaluate_frames, mean_over_runs
 from aptool.evaluation.significance import Paired, Spread, compare_paired, holm, mean_and_sd
-from aptool.experiments.matrix import ExperimentMatrix
 from aptool.experiments.trial import Result
 from aptool.files import sha256_of
 from aptool.outputs import EXPECTED, output_file
@@ -165,24 +164,6 @@ def write_table(
     if tests:
         _write(folder / "paired.md", markdown_table(paired_cells(tests), left=4))
     _write(folder / TABLE, json_text(document))
-
-
-def not_above_random(summaries: Sequence[Summary], matrix: ExperimentMatrix) -> list[str]:
-    """The trained systems whose main measure is not above that of random order."""
-    measure = matrix.measures[0]
-    random = {
-        summary.collection: summary.means[measure]
-        for summary in summaries
-        if matrix.systems[summary.system].baseline == "random"
-    }
-    return [
-        f"{summary.system} on {summary.collection}: {summary.means[measure]:.4f}, "
-        f"random {random[summary.collection]:.4f}"
-        for summary in summaries
-        if matrix.systems[summary.system].preset is not None
-        and summary.collection in random
-        and summary.means[measure] <= random[summary.collection]
-    ]
 
 
 def paired_tests(results: Sequence[Result], measure: str) -> list[SystemPair]:

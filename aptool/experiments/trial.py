@@ -8,9 +8,8 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -21,6 +20,7 @@ from aptool.data.pools import list_units
 from aptool.data.runs import read_run, run_of_scores
 from aptool.data.trec import read_qrels, run_lines
 from aptool.documents import json_text, read_json
+from aptool.environment import __version__
 from aptool.errors import AptoolError, InputError
 from aptool.evaluation.fusion import learn_fusion, reciprocal_rank_fusion
 from aptool.evaluation.measures import evaluate_frames
@@ -33,16 +33,13 @@ from aptool.paths import Location
 from aptool.progress import measures_line
 from aptool.scoring.model_system import ModelSystem, PoolTokenizer, model_system
 from aptool.scoring.ranker_scorer import RankerScorer
-from aptool.scoring.run import Executor, score_files
+from aptool.scoring.run import score_files
 from aptool.scoring.sentence_transformers import checkpoint_fingerprint, local_folder
 from aptool.scoring.systems import System, baseline
 from aptool.training.checkpoint import inputs_of
-from aptool.training.fit import Fit, fit
-from aptool.version import __version__
+from aptool.training.fit import fit
 
 logger = logging.getLogger(__name__)
-
-Train = Callable[..., Fit]
 
 
 class _Spent(NamedTuple):
@@ -73,7 +70,7 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True)
 class TrialRunner:
-    """Runs trials of a matrix into a folder; picklable without ``train`` and ``executor``.
+    """Runs trials of a matrix into a folder.
 
     ``collections`` are the folders by name in the matrix. See `runner.run_matrix` for the other attributes.
     """
@@ -82,8 +79,6 @@ class TrialRunner:
     output: Location
     collections: Mapping[str, Location]
     device: str = "auto"
-    train: Train | None = None
-    executor: Executor | None = None
     overwrite: bool = False
 
     def check_outputs(self, trial: Trial) -> None:
@@ -169,22 +164,20 @@ class TrialRunner:
             return _Spent({"train": 0.0, "score": time.perf_counter() - started}, {})
         model = str(run.parent / "model")
         scorer: System
-        executor, train_seconds = self.executor, 0.0
+        train_seconds = 0.0
         if system.recipe is not None:
             train_seconds = self._fit(trial, collection, model)
             scorer = ModelSystem(model, self.device)
         elif system.model is not None:
-            precision, backend = system.precision, system.backend
-            scorer = model_system(system.model, device=self.device, precision=precision, backend=backend)
+            scorer = model_system(system.model, device=self.device)
         else:
             assert system.baseline is not None
-            scorer, executor = baseline(system.baseline, seed=trial.seed), None
+            scorer = baseline(system.baseline, seed=trial.seed)
         started = time.perf_counter()
         scored = score_files(
             list_units([collection.pools_file(evaluated.split)]),
             scorer,
             run,
-            executor,
             tag=system.name,
             answers=collection.answers,
             overwrite=self.overwrite,
@@ -223,9 +216,16 @@ class TrialRunner:
 
     def _fit(self, trial: Trial, collection: Collection, model: str) -> float:
         """Train a system, unless it was trained for another split; return the seconds of its epochs."""
-        vectors = self.output / trial.collection / "vectors"
-        train = self.train or partial(fit, vectors_cache=vectors, device=self.device)
-        fitted = train(collection, trial.system.recipe, model, seed=trial.seed, overwrite=self.overwrite)
+        assert trial.system.recipe is not None
+        fitted = fit(
+            collection,
+            trial.system.recipe,
+            model,
+            seed=trial.seed,
+            vectors_cache=self.output / trial.collection / "vectors",
+            device=self.device,
+            overwrite=self.overwrite,
+        )
         return fitted.seconds
 
     def _key(self, trial: Trial, collection: Collection, split: str) -> str:
@@ -237,7 +237,7 @@ class TrialRunner:
             inputs += [recipe.to_dict(), code_of(recipe), inputs_of(recipe)]
         inputs += [self._key(part, collection, split) for part in parts_of(trial, systems)]
         if system.model is not None:
-            inputs += [system.backend, system.precision, checkpoint_fingerprint(local_folder(system.model))]
+            inputs.append(checkpoint_fingerprint(local_folder(system.model)))
         if system.combine:
             inputs.append(["combine", "logistic"])
         return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]

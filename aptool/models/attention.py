@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from aptool.config import bounded
 from aptool.models.device import send
 from aptool.models.pooling import StateOptions, VectorPooling, segment_max
 from aptool.models.ragged import Ragged, similar_lengths
-from aptool.options import bounded
 
 
 class AttentivePooling(VectorPooling):

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from aptool.config import Recipe
+from aptool.config import Recipe, build_options
 from aptool.environment import versions_of
 from aptool.errors import InputError
 from aptool.models.attention import AttentivePooling
@@ -24,7 +24,6 @@ from aptool.models.pooling import (
     orthonormal_projection,
 )
 from aptool.models.ranker import Ranker
-from aptool.options import build_options
 from aptool.plugins import Registry, load_plugins, sources_of
 from aptool.text.tokenizer import TextTokenizer, WordTokenizer
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from typing_extensions import override
 
-from aptool.config import Recipe
+from aptool.config import WIDEST, NoOptions, Recipe, bounded
 from aptool.models.initialization import (
     EncoderSpec,
     Prepared,
@@ -26,7 +26,6 @@ from aptool.models.initialization import (
     make_vocabulary,
 )
 from aptool.models.ragged import Ragged
-from aptool.options import WIDEST, NoOptions, bounded
 from aptool.text.tokenizer import PAD, TextTokenizer, WordTokenizer
 
 # From token ids of texts and rows (R,) of tokens to the states (R, c) of these tokens.

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from aptool.config import NoOptions, bounded
 from aptool.models.ragged import rows_of
-from aptool.options import NoOptions, bounded
 from aptool.text.bm25 import K1, B, inverse_document_frequency
 from aptool.text.tokenizer import NO_WORD, Tokens, WordTokenizer
 

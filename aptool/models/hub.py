@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from aptool.documents import read_json
+from aptool.environment import require
 from aptool.errors import AptoolError, InputError, first_line
 from aptool.paths import Location, PathOrUrl, location
-from aptool.version import require
 
 CONFIG = "config.json"
 MODULES = "modules.json"

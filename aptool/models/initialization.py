@@ -17,13 +17,13 @@ import torch
 from torch import nn
 
 from aptool.config import Recipe, VectorOptions
+from aptool.environment import __version__
 from aptool.errors import InputError
 from aptool.files import local_copy
 from aptool.models.tensor_file import read_tensors, write_tensors
 from aptool.outputs import output_file
 from aptool.paths import Location
 from aptool.text.tokenizer import PAD, UNK, TextTokenizer, Tokens, WordTokenizer
-from aptool.version import __version__
 
 if TYPE_CHECKING:
     from aptool.text.vectors import WordVectors

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from aptool.config import bounded
 from aptool.models.pooling import Pooling, StateOptions, segment_mean, unit
 from aptool.models.ragged import Ragged
-from aptool.options import bounded
 
 
 class MaxSimPooling(Pooling):

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from aptool.config import Recipe, recipe_from_dict
 from aptool.documents import check_document, read_json
+from aptool.environment import __version__
 from aptool.errors import InputError
 from aptool.files import local_copy
 from aptool.models.build import build_ranker, encoder_type
@@ -28,7 +29,6 @@ from aptool.models.tensor_file import check_finite, read_tensors, write_tensors
 from aptool.outputs import delete, output_folder
 from aptool.paths import PathOrUrl, location
 from aptool.text.tokenizer import TextTokenizer
-from aptool.version import __version__
 
 TOKENIZER = "tokenizer.json"
 

@@ -17,10 +17,10 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from typing_extensions import override
 
+from aptool.config import NoOptions, bounded
 from aptool.models.matching import normalized
 from aptool.models.pooling import EPSILON, Pooling, VectorPooling, segment_max
 from aptool.models.ragged import Ragged
-from aptool.options import NoOptions, bounded
 
 # Minimum cosine of an aligned word.
 _ALIGNED = 0.99

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from typing_extensions import override
 
+from aptool.config import NoOptions, bounded
 from aptool.models.ragged import Ragged
-from aptool.options import NoOptions, bounded
 
 # Minimum norm that a vector is divided by.
 EPSILON = 1e-8

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from aptool.documents import read_json
+from aptool.environment import check_installed, require
 from aptool.errors import AptoolError, InputError, first_line, one_line, shortened
 from aptool.models.hub import CONFIG, MODULES
 from aptool.text.tokenizer import RARE, SubwordTokenizer
-from aptool.version import check_installed, require
 
 EXPECTED = "the folder of a pretrained network, or its name on the Hugging Face hub"
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
-from aptool import version
+from aptool import environment
 from aptool.data.trec import read_qrels
 from aptool.errors import InputError, first_line
 from aptool.evaluation.measures import averages, in_groups, mean_intervals
@@ -156,7 +156,7 @@ def svg(figure: Figure) -> str:
 
 def check_installed() -> None:
     """Raise an `AptoolError` unless matplotlib is installed."""
-    version.check_installed("matplotlib", purpose="a chart", extra="report")
+    environment.check_installed("matplotlib", purpose="a chart", extra="report")
 
 
 def _data_url(figure: Figure) -> str:

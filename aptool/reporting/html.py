@@ -4,9 +4,9 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from aptool.environment import require
 from aptool.outputs import output_file
 from aptool.paths import PathOrUrl
-from aptool.version import require
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -8,7 +8,7 @@ import polars as pl
 from aptool.data.importing import warn_of_added
 from aptool.data.runs import read_run
 from aptool.data.trec import rank_candidates, read_qrels
-from aptool.environment import command
+from aptool.environment import __version__, command, install_command
 from aptool.errors import UsageError
 from aptool.evaluation.compare import Comparison, question_deltas, shown_p, verdict
 from aptool.evaluation.significance import ALPHA, PERMUTATIONS, Interval
@@ -18,7 +18,6 @@ from aptool.paths import Location
 from aptool.reporting.charts import check_installed, draw_charts
 from aptool.reporting.html import environment, write_page
 from aptool.reporting.runs import CollectionResults, Runs, SystemResults, evaluate_systems
-from aptool.version import __version__, install_command
 
 if TYPE_CHECKING:
     import torch

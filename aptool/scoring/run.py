@@ -187,7 +187,6 @@ def score_files(
             "pools": list(dict.fromkeys(unit.path for unit in units)),
             "work": asdict(scored),
             "hardware": environment.hardware(),  # of this process, as the versions
-            "operating_system": environment.operating_system(),
             "versions": environment.versions(),
         }
         _publish(output, parts, document)

@@ -18,12 +18,11 @@ from typing_extensions import override
 
 from aptool.data.pools import Answers, PoolBatch, Unit
 from aptool.documents import read_json
-from aptool.environment import Backend, Precision, versions_of
+from aptool.environment import Backend, Precision, require, versions_of
 from aptool.errors import AptoolError, InputError, first_line
 from aptool.models.device import check_precision, exact_products, is_out_of_memory, pick_device
 from aptool.models.hub import CONFIG, MODULES, ST_CONFIG, find_folder, model_name
 from aptool.scoring.systems import Scorer, System
-from aptool.version import require
 
 # Packages whose versions decide scores.
 _PACKAGES = ("sentence-transformers", "transformers", "tokenizers", "torch")

@@ -26,12 +26,12 @@ import pyarrow as pa
 from aptool.data.pools import Answers, Unit, answers_beside, read_pools
 from aptool.data.runs import is_folder, part_bytes, part_suffix
 from aptool.data.trec import count_ties
+from aptool.environment import __version__
 from aptool.errors import AptoolError, InputError
 from aptool.files import Input, stat
 from aptool.outputs import write_object
 from aptool.paths import Location, PathOrUrl, file_errors, is_remote, location, names, output_location
 from aptool.scoring.systems import Scorer
-from aptool.version import __version__
 
 # Names of parts and records, and of those that a killed process has not finished.
 _NAME = r"\d{6,}-[0-9a-f]{24}\.(json|run|run\.gz|parquet)"

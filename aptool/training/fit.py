@@ -39,8 +39,7 @@ from aptool.training.checkpoint import (
     training_folder,
     training_key,
 )
-from aptool.training.data import TRAIN, all_texts, keep_states, read_training_texts, tokenize
-from aptool.training.dev import DevSet
+from aptool.training.data import TRAIN, DevSet, all_texts, keep_states, read_training_texts, tokenize
 from aptool.training.loop import MEMORY_HINT, Training
 from aptool.training.process_group import SINGLE_PROCESS, ProcessGroup
 
@@ -55,9 +54,6 @@ class Fit(NamedTuple):
     best_epoch: int  # from 1; 0 without an epoch; with ``training.average_epochs``, the last epoch
     dev: dict[str, float]  # measures of the model
     history: list[dict[str, Any]]  # one entry per epoch
-    words: int  # size of the vocabulary
-    words_with_vectors: int  # words initialized from a vector
-    dev_words_unknown: float  # fraction of the dev split's tokens that the vocabulary lacks
 
     @property
     def seconds(self) -> float:
@@ -193,7 +189,7 @@ def fit_in_group(
     }
     group.in_first(save_model, output, ranker, tokenizer, recipe, metadata, training.history)
     group.in_first(remove_state, output)
-    return Fit(training.best_epoch, measures, training.history, len(tokenizer), with_vectors, dev.unknown)
+    return Fit(training.best_epoch, measures, training.history)
 
 
 def check_training(
@@ -217,9 +213,6 @@ def check_training(
         check_apart(location(output) / CONFIG, [location(recipe.start.model) / CONFIG])
     (name,) = measure_names([recipe.training.dev_measure])
     folder = training_folder(output)
-    if folder.exists() and not folder.is_dir():
-        expected = "a folder for the training checkpoint, or a new one"
-        raise InputError(folder, problem="a file", expected=expected)
     if DEV not in collection.splits:
         names_of_splits = ", ".join(collection.splits)
         expected = f"one of {names_of_splits} (`aptool data folds` splits questions into train and dev)"
@@ -248,11 +241,4 @@ def already_trained(output: PathOrUrl, key: str) -> Fit | None:
     training = config["training"]
     remove_state(output)
     logger.info(f"{output}: up to date: same recipe, data and seed. Delete the folder to train again.")
-    return Fit(
-        training["best_epoch"],
-        training["dev"],
-        [parse_json(line, path) for line in lines],
-        config["vocabulary"],
-        training["words_with_vectors"],
-        training["dev_words_unknown"],
-    )
+    return Fit(training["best_epoch"], training["dev"], [parse_json(line, path) for line in lines])

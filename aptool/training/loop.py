@@ -17,11 +17,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from aptool.config import TrainingOptions
 from aptool.errors import AptoolError, counted
 from aptool.models.device import memory_for, repeatable_sums
+from aptool.models.encoders import WordEncoder
 from aptool.models.ranker import Ranker
 from aptool.progress import measures_line, progress
 from aptool.training.checkpoint import (
@@ -32,16 +33,8 @@ from aptool.training.checkpoint import (
     restore_dropout,
     seed_dropout,
 )
-from aptool.training.data import TrainingSet
-from aptool.training.dev import DevSet
+from aptool.training.data import DevSet, TrainingSet
 from aptool.training.losses import NegativeSampler, batch_losses, mine
-from aptool.training.optimization import (
-    build_optimizers,
-    clip_gradients,
-    learning_rate,
-    take_step,
-    trainable_parameters,
-)
 from aptool.training.process_group import SINGLE_PROCESS, MinibatchShard, ProcessGroup, all_reduce_gradients
 
 logger = logging.getLogger(__name__)
@@ -50,6 +43,9 @@ MEMORY_HINT = "a smaller training.minibatch, with training.accumulate for the sa
 
 # Updates between two reads of the loss from a GPU, which block the host.
 UPDATES_PER_READ = 50
+
+# Key of a parameter group: the factor of its learning rate.
+RELATIVE_RATE = "relative_rate"
 
 # Seconds of updates, after the first ones, from which the duration of a training is estimated.
 ESTIMATE_SECONDS = 10.0
@@ -274,7 +270,10 @@ def _step(training: Training, batch: np.ndarray, rate: float) -> Tensor:
     totals = all_reduce_gradients(group, trainable_parameters(ranker), torch.stack(parts).sum(0))
     if options.clip:
         clip_gradients(ranker, options.clip)
-    take_step(training.optimizers, rate)
+    for optimizer in training.optimizers:
+        for parameters in optimizer.param_groups:
+            parameters["lr"] = rate * parameters.get(RELATIVE_RATE, 1.0)
+        optimizer.step()
     return totals
 
 
@@ -285,3 +284,108 @@ def _epoch_pairs(pairs: np.ndarray, policy: str, generator: np.random.Generator)
         _, first = np.unique(shuffled[:, 0], return_index=True)
         shuffled = shuffled[np.sort(first)]
     return shuffled
+
+
+def build_optimizers(ranker: Ranker, options: TrainingOptions) -> list[torch.optim.Optimizer]:
+    """Build the optimizers of a ranker's trainable parameters.
+
+    On a CPU the gradients of word embeddings are sparse, which Adam does not support: they get a separate
+    optimizer. On a GPU sparse gradients would block the host, so they are dense, and `LazyAdam` updates them.
+    """
+    trainable = trainable_parameters(ranker)
+    if not trainable:
+        if options.epochs:
+            raise AptoolError(
+                "no parameter of this system is trainable: expected encoder.tune=all, a pooling with "
+                "weights, or training.epochs=0 to use it untrained"
+            )
+        return []
+    word_encoders = [part for part in ranker.modules() if isinstance(part, WordEncoder)]
+    on_gpu = trainable[0].is_cuda
+    for part in word_encoders:
+        part.embedding.sparse = not on_gpu
+    embeddings = {id(part.embedding.weight) for part in word_encoders}
+    sparse = [parameter for parameter in trainable if id(parameter) in embeddings]
+    dense = [parameter for parameter in trainable if id(parameter) not in embeddings]
+    word_vectors = [{"params": sparse, RELATIVE_RATE: options.embedding_rate}] if sparse else []
+    if options.optimizer == "sgd":
+        groups: list[dict[str, Any]] = [{"params": dense}, *word_vectors]
+        return [torch.optim.SGD(groups, lr=options.learning_rate)]
+    optimizers: list[torch.optim.Optimizer] = []
+    if dense and options.optimizer == "adamw":
+        matrices = [parameter for parameter in dense if parameter.dim() > 1]
+        vectors = [parameter for parameter in dense if parameter.dim() < 2]  # biases, norms
+        decays = ((matrices, options.weight_decay), (vectors, 0.0))
+        groups = [{"params": part, "weight_decay": decay} for part, decay in decays if part]
+        optimizers.append(torch.optim.AdamW(groups, lr=options.learning_rate, fused=True))
+    elif dense:
+        optimizers.append(torch.optim.Adam(dense, lr=options.learning_rate, fused=on_gpu))
+    if sparse:
+        lazy = LazyAdam if on_gpu else torch.optim.SparseAdam
+        optimizers.append(lazy(word_vectors, lr=options.learning_rate))
+    return optimizers
+
+
+class LazyAdam(torch.optim.Optimizer):
+    """``torch.optim.SparseAdam`` for dense gradients: rows of zeros keep weights and moments.
+
+    SparseAdam also updates the row of a word in the batch whose gradient is 0.
+    A dense gradient does not distinguish it from the words that are not in the batch.
+
+    It never synchronizes with the GPU. Its state has the layout of SparseAdam's.
+    """
+
+    def __init__(self, parameters: Any, lr: float, betas: tuple[float, float] = (0.9, 0.999)) -> None:
+        super().__init__(parameters, {"lr": lr, "betas": betas, "eps": 1e-8})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # takes no closure
+        """Update the rows (n, d) that have a gradient."""
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                state = self.state[parameter]
+                if not state:
+                    state["step"] = 0
+                    state["exp_avg"], state["exp_avg_sq"] = (torch.zeros_like(parameter) for _ in range(2))
+                state["step"] += 1
+                mean, square, gradient = state["exp_avg"], state["exp_avg_sq"], parameter.grad
+                touched = (gradient != 0).any(1, keepdim=True)  # (n, 1)
+                mean.add_((gradient - mean) * (1 - beta1) * touched)
+                square.add_((gradient * gradient - square) * (1 - beta2) * touched)
+                corrections = 1 - beta1 ** state["step"], 1 - beta2 ** state["step"]
+                rate = group["lr"] * corrections[1] ** 0.5 / corrections[0]
+                parameter.sub_(mean / (square.sqrt() + group["eps"]) * touched * rate)
+
+
+def trainable_parameters(ranker: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters that receive gradients."""
+    return [parameter for parameter in ranker.parameters() if parameter.requires_grad]
+
+
+def learning_rate(options: TrainingOptions, epoch: int, progress: float) -> float:
+    """Return the learning rate λ in ``epoch``, from 1, after a fraction ``progress`` of all updates."""
+    if progress < options.warmup:
+        return options.learning_rate * progress / options.warmup
+    if options.schedule == "inverse":
+        return options.learning_rate / epoch
+    if options.schedule == "linear":
+        return options.learning_rate * (1 - progress) / (1 - options.warmup)
+    return options.learning_rate
+
+
+def clip_gradients(ranker: nn.Module, max_norm: float) -> None:
+    """Scale all gradients, sparse ones too, to a total norm of at most ``max_norm``."""
+    gradients = []
+    for parameter in ranker.parameters():
+        if parameter.grad is not None:
+            if parameter.grad.is_sparse:
+                parameter.grad = parameter.grad.coalesce()
+            gradients.append(parameter.grad)
+    norms = [(gradient.values() if gradient.is_sparse else gradient).norm() for gradient in gradients]
+    norm = torch.stack(norms).norm()
+    factor = (max_norm / norm.double()).clamp(max=1).to(norm.dtype)  # stays on the device: no synchronization
+    for gradient in gradients:
+        gradient.mul_(factor)

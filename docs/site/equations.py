@@ -13,8 +13,8 @@ import aptool
 from aptool.models.attention import AttentivePooling
 from aptool.models.encoders import BiLstmEncoder, CnnEncoder
 from aptool.models.pooling import Cosine, Dot, MaxPooling, unit
+from aptool.training.loop import learning_rate
 from aptool.training.losses import hardest, hinge
-from aptool.training.optimization import learning_rate
 
 ROOT = Path(aptool.__file__).parents[1]
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from aptool.config import WIDEST, bounded
 from aptool.models.build import ENCODERS
 from aptool.models.encoders import WordEncoder
 from aptool.models.initialization import EncoderSpec
 from aptool.models.ragged import Ragged
-from aptool.options import WIDEST, bounded
 
 
 class GruEncoder(WordEncoder):

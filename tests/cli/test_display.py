@@ -15,14 +15,6 @@ from aptool.cli.tables import messages_on_stderr, print_table
 ROWS = [["run", "MAP", "MRR"], ["[red]a[/red].run", "0.5", "0.25"], ["b.run", "0.125", "1"]]
 
 
-def test_plain_lines_come_at_intervals(capsys, monkeypatch):
-    monkeypatch.setattr(progress, "INTERVAL", 0.0)
-    with messages_on_stderr(), progress.progress("score", 5000, "pairs") as bar:
-        bar.update(3000)
-
-    assert capsys.readouterr().err.startswith("score: 3,000 of 5,000 pairs, ")
-
-
 def test_a_bar_on_a_terminal_leaves_nothing_behind(capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     detail = "of [red]%s{x}.parquet"

@@ -202,27 +202,3 @@ def test_each_command_on_a_disk_and_on_s3(aptool, local_inputs, uploaded_inputs,
     for file in case.written:
         assert (tmp_path / file).stat().st_size > 0
         assert stat(f"{folders['s3'][1]}/{file}").version
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["score", "{}/none.parquet", "--model", "{}/m", "--output", "{}/x.run"], "parquet: file not found"),
-        (["score", "{}/c/test.pools.parquet", "--model", "{}/none", "--output", "{}/x.run"], "none: folder"),
-        (["score", "{}/c/test.pools.parquet", "--model", "{}/m"], "--output RUN is required"),
-        (["score", "{}/c/test.pools.parquet", "--model", "{}/m", "--output", "s3://b-no/x"], "no such"),
-        (["train", "{}/none", "--output", "{}/x"], "folder not found"),
-        (["eval", "{}/c/none.run", "--qrels", "{}/c/test.qrels"], "none.run: file not found"),
-        (["train", "{}/c", "--preset", "{}/r.toml", "--output", "{}/x"], "/r.toml: file not found"),
-        (["matrix", "{}/u.toml", "--output", "x"], "/u.toml: file not found; expected an experiment matrix"),
-        (["vectors", "distill", "--model", "{}/e", "--collection", "{}/c", "--output", "{}/v"], "/e: a URL"),
-    ],
-)  # fmt: skip
-def test_mistakes_on_s3_are_one_line(aptool, uploaded_inputs, arguments, expected):
-    before = names(f"{uploaded_inputs}/w")
-
-    finished = aptool(*(argument.replace("{}", f"{uploaded_inputs}/w") for argument in arguments))
-
-    assert finished.code in (1, 2)
-    assert expected in finished.err[-1]
-    assert names(f"{uploaded_inputs}/w") == before

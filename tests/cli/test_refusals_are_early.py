@@ -1,89 +1,72 @@
 """A wrong path is refused before large libraries are imported."""
 
+import json
 import subprocess
 import sys
 
-import pytest
-
-# Prints the large libraries that a command imported, after the command.
+# Runs commands; prints their exit codes and messages, and the large libraries that were imported.
 PROGRAM = """
-import sys
+import contextlib, io, json, sys
 from aptool.cli.main import main
-try:
-    main()
-except SystemExit as stop:
-    print(stop.code, *({"torch", "transformers", "matplotlib", "ray"} & set(sys.modules)))
+ended = []
+for arguments in json.loads(sys.argv[1]):
+    sys.argv = ["aptool", *arguments]
+    with contextlib.redirect_stderr(io.StringIO()) as err:
+        try:
+            main()
+        except SystemExit as stop:
+            ended.append((stop.code, err.getvalue()))
+print(json.dumps([ended, sorted({"torch", "transformers", "matplotlib", "ray"} & set(sys.modules))]))
 """
 
 
-def message(folder, *arguments, code=1):
-    """The message of a refused command, which has imported no large library."""
-    finished = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=folder,
-    )
-    assert finished.stdout.split() == [str(code)], finished.stderr
-    return finished.stderr
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("report", "nowhere"),
-        ("explain", "--model", "nowhere", "--question", "a", "--answer", "b"),
-        ("train", "nowhere"),
-        ("score", "nowhere.parquet", "--model", "nowhere", "--output", "x.run"),
-        ("matrix", "nowhere.toml", "--output", "x"),
-        ("eval", "nowhere.run", "--qrels", "nowhere"),
-        ("compare", "nowhere.run", "other.run", "--qrels", "nowhere"),
-        ("data", "import", "table", "train=nowhere.csv", "--output", "x"),
-        ("data", "folds", "nowhere", "--output", "x"),
-    ],
-    ids=" ".join,
-)
-def test_a_wrong_path_is_refused_without_large_libraries(arguments, tmp_path):
-    assert "nowhere" in message(tmp_path, *arguments)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "expected"),
-    [
-        ("--preset", "nowhere.toml", "nowhere.toml: file not found; expected a recipe"),
-        ("--vectors", "nowhere.bin", "nowhere.bin: file not found"),
-        ("--start", "nowhere", "nowhere: folder not found; expected a model"),
-        ("--start", "empty", "empty: no model here"),
-    ],
-)
-def test_a_missing_input_of_training_is_refused_without_large_libraries(
-    option, value, expected, collection_folder, tmp_path
-):
+def test_a_wrong_path_or_name_is_refused_without_large_libraries(collection_folder, tmp_path):
     (tmp_path / "empty").mkdir()
-    assert expected in message(tmp_path, "train", collection_folder, option, value)
+    pools, collection = f"{collection_folder}/test.pools.parquet", str(collection_folder)
+    cases = [
+        ("report nowhere", 1, "nowhere"),
+        ("explain --model nowhere --question a --answer b", 1, "nowhere"),
+        ("train nowhere", 1, "nowhere"),
+        ("score nowhere.parquet --model nowhere --output x.run", 1, "nowhere"),
+        ("matrix nowhere.toml --output x", 1, "nowhere"),
+        ("eval nowhere.run --qrels nowhere", 1, "nowhere"),
+        ("compare nowhere.run other.run --qrels nowhere", 1, "nowhere"),
+        ("data import table train=nowhere.csv --output x", 1, "nowhere"),
+        ("data folds nowhere --output x", 1, "nowhere"),
+        (f"train {collection} --preset nowhere.toml", 1, "nowhere.toml: file not found; expected a recipe"),
+        (f"train {collection} --vectors nowhere.bin", 1, "nowhere.bin: file not found"),
+        (f"train {collection} --start nowhere", 1, "nowhere: folder not found; expected a model"),
+        (f"train {collection} --start empty", 1, "empty: no model here"),
+        (f"score {pools} --model {collection} --output x", 1, f"{collection}: no model here; expected the"),
+    ]
+    for number, (path, preset, row, code, expected) in enumerate(
+        [
+            ("nowhere", "ap-cnn", "c", 1, "nowhere: folder not found"),
+            (
+                collection,
+                "nowhere.toml",
+                "c",
+                1,
+                "system 's': nowhere.toml: file not found",
+            ),
+            (collection, "ap-cn", "c", 2, "system 's': preset 'ap-cn': expected one of"),
+            (collection, "ap-cnn", "d", 1, "rows/0/collection: 'd': expected one of c"),
+        ]
+    ):
+        table = f'[collections.c]\npath = "{path}"\n[systems.s]\npreset = "{preset}"\n'
+        table += f'[[rows]]\ncollection = "{row}"\nsystems = ["s"]\n'
+        (tmp_path / f"{number}.toml").write_text(table)
+        cases.append((f"matrix {number}.toml --output x", code, expected))
+    before = sorted(tmp_path.iterdir())
 
+    commands = json.dumps([line.split() for line, _, _ in cases])
+    finished = subprocess.run(
+        [sys.executable, "-c", PROGRAM, commands], capture_output=True, text=True, timeout=120, cwd=tmp_path
+    )
 
-def test_a_folder_without_a_model_is_refused_without_large_libraries(collection_folder, tmp_path):
-    pools = f"{collection_folder}/test.pools.parquet"
-    printed = message(tmp_path, "score", pools, "--model", collection_folder, "--output", "x")
-    assert f"{collection_folder}: no model here; expected the folder of one model" in printed
-
-
-@pytest.mark.parametrize(
-    ("path", "preset", "row", "code", "expected"),
-    [
-        ("nowhere", "ap-cnn", "c", 1, "nowhere: folder not found"),
-        ("COLLECTION", "nowhere.toml", "c", 1, "system 's': nowhere.toml: file not found; expected a recipe"),
-        ("COLLECTION", "ap-cn", "c", 2, "system 's': preset 'ap-cn': expected one of"),
-        ("COLLECTION", "ap-cnn", "d", 1, "rows/0/collection: 'd': expected one of c"),
-    ],
-)
-def test_a_wrong_name_in_a_matrix_is_refused_without_large_libraries(
-    path, preset, row, code, expected, collection_folder, tmp_path
-):
-    path = path.replace("COLLECTION", str(collection_folder))
-    table = f'[collections.c]\npath = "{path}"\n[systems.s]\npreset = "{preset}"\n'
-    (tmp_path / "table.toml").write_text(f'{table}[[rows]]\ncollection = "{row}"\nsystems = ["s"]\n')
-    assert expected in message(tmp_path, "matrix", "table.toml", "--output", "x", code=code)
+    ended, libraries = json.loads(finished.stdout)
+    assert libraries == []
+    assert len(ended) == len(cases)
+    for (line, code, expected), (ended_with, message) in zip(cases, ended, strict=True):
+        assert (ended_with, expected in message) == (code, True), (line, message)
+    assert sorted(tmp_path.iterdir()) == before

@@ -2,13 +2,11 @@
 
 import gzip
 import shutil
-from pathlib import Path
 
 import pytest
 from tiny import row, write_pools
 
 import aptool as library
-from aptool.scoring import run as scoring
 
 QUESTIONS = {
     "q1": ("Where is the river?", {"a1": "The river is north.", "a2": "A bridge.", "a3": "river river"}),
@@ -81,28 +79,6 @@ def test_random_scores_use_seed_0(aptool, folder):
     assert {line[5] for line in lines} == {"random"}
 
 
-def test_interrupted_run_resumes(folder, monkeypatch):
-    """Interrupt before the second of three units is written."""
-    monkeypatch.setattr("aptool.data.pools.UNIT_PAIRS", 2)
-    pools = library.Pools.load(["one.pools.parquet", "two.pools.parquet"])
-    write, written = scoring.write, []
-
-    def stop(part, *more):
-        if written:
-            raise KeyboardInterrupt
-        written.append(part)
-        return write(part, *more)
-
-    monkeypatch.setattr(scoring, "write", stop)
-    with pytest.raises(KeyboardInterrupt):
-        library.score(pools, "bm25", "out.run")
-    monkeypatch.undo()
-    monkeypatch.chdir(folder)
-
-    assert library.score(pools, "bm25", "out.run").resumed == 1
-    assert (folder / "out.run").read_bytes() == bm25_bytes(folder, pools)
-
-
 def test_path_with_a_slash_is_a_model_folder(aptool, folder, model_folder):
     shutil.copytree(model_folder, folder / "bm25")
 
@@ -113,20 +89,3 @@ def test_path_with_a_slash_is_a_model_folder(aptool, folder, model_folder):
     assert by_name.err == ["bm25: the untrained system; for the model folder write ./bm25"]
     tags = {name: (folder / f"{name}.run").read_text().split()[5] for name in ("name", "path")}
     assert tags == {"name": "bm25", "path": "ap-cnn"}
-
-
-@pytest.mark.parametrize("output", ["bm25.parquet", "bm25/", "bm25.parquet/"])
-def test_every_form_of_a_run_is_evaluated_compared_and_fused_alike(aptool, folder, output):
-    Path("test.qrels").write_text("q1 0 a3 1\nq2 0 a4 1\nq3 0 a1 1\n")
-    files = ["one.pools.parquet", "two.pools.parquet"]
-    for name, model in (("bm25.run", "bm25"), (output, "bm25"), ("other.run", "random")):
-        assert aptool("score", *files, "--model", model, "--output", name).out == [f"{name}: 8 pairs"]
-    answers = []
-    for run in ("bm25.run", output):
-        evaluated = aptool("eval", run, "--qrels", "test.qrels")
-        compared = aptool("compare", "other.run", run, "--qrels", "test.qrels")
-        assert aptool("fuse", "other.run", run, "--output", "fused.run", "--overwrite").code == 0
-        words = [word for line in evaluated.out + compared.out for word in line.split()]
-        figures = [word for word in words if not word.startswith(("bm25", "other"))]
-        answers.append((figures, Path("fused.run").read_bytes()))
-    assert answers[0] == answers[1]

@@ -1,7 +1,5 @@
 """Text from elsewhere reaches a terminal without control and bidirectional characters."""
 
-import pickle
-
 import pytest
 
 from aptool.errors import AptoolError, InputError, printable
@@ -34,17 +32,6 @@ def test_results_and_messages_of_a_command_are_escaped(aptool, tmp_path):
     lines = "".join([*shown.out, *shown.err, *missing.err])
     assert r"\u202e\x1b[2J" in lines
     assert not set(lines) & set("\u202e\x1b")
-
-
-@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
-def test_a_pickle_is_called_a_pickle(aptool, tmp_path, protocol):
-    file = tmp_path / "x.run"
-    file.write_bytes(pickle.dumps({"q1": {"a1": 1.0}}, protocol=protocol))
-
-    finished = aptool("eval", file, "--qrels", file)
-
-    assert (finished.code, len(finished.err)) == (1, 1)
-    assert "x.run: a Python pickle; expected text" in finished.err[0]
 
 
 def test_a_pickle_that_would_run_a_command_is_named_and_not_run(aptool, tmp_path):

@@ -1,7 +1,10 @@
 """A real cluster of several nodes on this machine, for the tests that are marked ``cluster``.
 
-The nodes listen only on loopback and require a token; HOME is a temporary folder. All tests share one
-cluster; a test that removes a node adds it first. Only files named ``test_cluster_*`` use the cluster.
+The nodes listen only on loopback and require a token; HOME is a temporary folder. All tests of a file share
+one cluster; a test that removes a node adds it first. Only files named ``test_cluster_*`` use the cluster.
+
+``aptool`` with the fixture ``cluster`` runs a command in this process, on its connection. ``run`` runs it in
+a process of its own, for tests of the connection: each imports Ray and PyTorch.
 """
 
 import json
@@ -25,6 +28,12 @@ OBJECT_STORE = 80 << 20  # bytes per node; objects are small
 
 # Ray starts workers with a low priority, and tests would time out on a busy machine.
 os.environ.setdefault("RAY_worker_niceness", "0")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Import no file of the cluster's tests if they are not selected."""
+    is_left_out = "not cluster" in config.option.markexpr
+    return True if is_left_out and collection_path.name.startswith("test_cluster_") else None
 
 
 def pytest_collection_modifyitems(items):
@@ -109,18 +118,9 @@ def preempt(surroundings, address):
     """A function that announces the preemption of a node by its id, as a cloud does with a spot node."""
 
     def drain(node_id):
-        command = [
-            *(
-                Path(sys.executable).with_name("ray"),
-                "drain-node",
-                "--address",
-                address,
-                "--node-id",
-                node_id,
-            ),
-            *("--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "spot"),
-            *("--deadline-remaining-seconds", "60"),
-        ]
+        command = [Path(sys.executable).with_name("ray"), "drain-node", "--address", address]
+        command += ["--node-id", node_id, "--reason", "DRAIN_NODE_REASON_PREEMPTION"]
+        command += ["--reason-message", "spot", "--deadline-remaining-seconds", "60"]
         subprocess.run(command, check=True, capture_output=True, env=surroundings)
 
     return drain
@@ -138,13 +138,13 @@ class Finished(NamedTuple):
 def run(surroundings, tmp_path):
     """A function that runs a Python program, or with ``-m`` a module, in another process."""
 
-    def start(*arguments, cwd=tmp_path, **environment):
+    def start(*arguments, **environment):
         finished = subprocess.run(
             [sys.executable, *map(str, arguments)],
             capture_output=True,
             text=True,
             timeout=600,  # long enough for a busy machine
-            cwd=cwd,
+            cwd=tmp_path,
             env=surroundings | environment,
         )
         return Finished(finished.returncode, finished.stdout.splitlines(), finished.stderr.splitlines())

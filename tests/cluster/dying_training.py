@@ -3,11 +3,11 @@
 As a program: a driver that kills itself after an epoch. Arguments: the epoch, and the arguments of `aptool`.
 """
 
+import itertools
 import os
 import signal
 import sys
 import time
-from functools import partial
 from pathlib import Path
 
 from aptool.cluster import train
@@ -15,22 +15,42 @@ from aptool.cluster.train import is_preempted
 from aptool.training import loop
 
 
-def killed_worker(config):
-    """Train; the second worker kills itself once, in the middle of the third epoch."""
+def train_and(act, config):
+    """Train; call ``act`` with the number of each step, from 1, before it."""
+    steps, step = itertools.count(1), loop._step
+
+    def acting(*given):
+        act(next(steps))
+        return step(*given)
+
+    loop._step = acting
+    try:
+        return train_worker(config)
+    finally:
+        loop._step = step
+
+
+def beside(config, suffix):
+    """A file beside the model."""
+    return Path(f"{config['task'].output}.{suffix}")
+
+
+def is_second():
     import ray.train
 
-    note = Path(f"{config['task'].output}.killed")
-    if ray.train.get_context().get_world_rank() == 1 and not note.exists():
-        steps, step = iter(range(1, 1000)), loop._step
+    return ray.train.get_context().get_world_rank() == 1
 
-        def last(*given):
-            if next(steps) == 13:  # five steps per epoch
-                note.write_text(str(os.getpid()))
-                os.kill(os.getpid(), signal.SIGKILL)
-            return step(*given)
 
-        loop._step = last
-    return train_worker(config)
+def killed_worker(config):
+    """Train; the second worker kills itself once, in the middle of the third epoch."""
+    note = beside(config, "killed")
+
+    def kill(number):
+        if number == 13 and is_second() and not note.exists():  # five steps per epoch
+            note.write_text(str(os.getpid()))
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return train_and(kill, config)
 
 
 def slow_worker(config):
@@ -38,20 +58,13 @@ def slow_worker(config):
 
     While the file ``OUTPUT.hold`` exists, no step starts.
     """
-    step = loop._step
-    hold = Path(f"{config['task'].output}.hold")
 
-    def slow(*given):
+    def wait(number):
         time.sleep(0.4)
-        while hold.exists():
+        while beside(config, "hold").exists():
             time.sleep(0.05)
-        return step(*given)
 
-    loop._step = slow
-    try:
-        return train_worker(config)
-    finally:
-        loop._step = step
+    return train_and(wait, config)
 
 
 def preempted_worker(config):
@@ -61,49 +74,29 @@ def preempted_worker(config):
     """
     from aptool.training import checkpoint
 
-    output = config["task"].output
-    ready, lost = (Path(f"{output}.{name}") for name in ("ready", "lost"))
     checkpoint.NOTICE_SECONDS = 0.0
-    steps, step = iter(range(1, 1000)), loop._step
+    lost = beside(config, "lost")
 
-    def waiting(*given):
-        number = next(steps)
+    def wait(number):
         if number == 12 and not lost.exists():  # five steps per epoch
-            ready.touch()
+            beside(config, "ready").touch()
             while not is_preempted():  # the same in all workers
                 time.sleep(0.05)
         while number == 14 and not lost.exists():
             time.sleep(0.05)
-        return step(*given)
 
-    loop._step = waiting
-    try:
-        return train_worker(config)
-    finally:
-        loop._step = step
+    return train_and(wait, config)
 
 
-def _short_of_memory(rank, config):
-    """Train; the worker with this rank runs out of memory in its third step."""
-    import ray.train
+def short_of_memory(config):
+    """Train; the second worker runs out of memory in its third step."""
     import torch
 
-    steps, losses = iter(range(1, 1000)), loop.batch_losses
-    if ray.train.get_context().get_world_rank() == rank:
+    def raise_in_third(number):
+        if number == 3 and is_second():
+            raise torch.OutOfMemoryError("CUDA out of memory")
 
-        def short(*given):
-            if next(steps) == 3:
-                raise torch.OutOfMemoryError("CUDA out of memory")
-            return losses(*given)
-
-        loop.batch_losses = short
-    try:
-        return train_worker(config)
-    finally:
-        loop.batch_losses = losses
-
-
-short_of_memory = [partial(_short_of_memory, rank) for rank in (0, 1)]
+    return train_and(raise_in_third, config)
 
 
 def kill_after(epoch):

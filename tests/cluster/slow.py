@@ -26,9 +26,8 @@ class SlowSystem(RandomScores):
 class SlowScorer(RandomScorer):
     """The scores of ``RandomScores``; its behaviour depends on files in the folder ``notes``.
 
-    ``trouble`` has a question id and the fault of a process that scores it: ``exit``, ``memory`` or ``limit``
-    (PyTorch exceeds a limit of the address space). While ``hold`` exists, no unit ends. ``stuck`` has a
-    question id: while the file exists, the first process that scores the question does not end.
+    ``trouble`` has a question id and the fault of a process that scores it: ``exit`` or ``limit`` (PyTorch
+    exceeds a limit of the address space). While ``hold`` exists, no unit ends.
     """
 
     def __init__(self, system):
@@ -46,24 +45,11 @@ class SlowScorer(RandomScorer):
             if question in questions:
                 if fault == "exit":
                     os._exit(1)
-                if fault == "limit":
-                    run_out_of_memory()
-                raise MemoryError
-        self._stay(questions)
+                run_out_of_memory()
         time.sleep(self._seconds)
         while (self._notes / "hold").exists():
             time.sleep(0.02)
         return super().score(inputs)
-
-    def _stay(self, questions):
-        stuck = self._notes / "stuck"
-        if stuck.exists() and stuck.read_text() in questions:
-            try:
-                (self._notes / "stays").touch(exist_ok=False)
-            except FileExistsError:
-                return
-            while stuck.exists():
-                time.sleep(0.02)
 
 
 def run_out_of_memory():

@@ -111,12 +111,3 @@ def test_job_at_its_time_limit_goes_back_to_the_queue_and_resumes(submit, tmp_pa
     assert json.loads((tmp_path / "out.run.json").read_text())["work"]["resumed"] == kept
     library.bm25_run(pools).save(tmp_path / "expected.run")
     assert (tmp_path / "out.run").read_bytes() == (tmp_path / "expected.run").read_bytes()
-
-
-def test_training_script_trains(submit, tmp_path, collection_folder):
-    options = ("--preset", "ap-cnn", "--set", "training.epochs=1", "--output", "model")
-
-    assert submit("train.sbatch", collection_folder, *options).wait() == 0, (
-        tmp_path / "slurm.out"
-    ).read_text()
-    assert (tmp_path / "model" / "model.safetensors").is_file()

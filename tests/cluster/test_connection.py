@@ -1,4 +1,7 @@
-"""Addresses, errors and output of a connection, and resources of nodes, without a cluster."""
+"""What needs no cluster: addresses and errors of a connection, resources, batches, checks of workers."""
+
+import importlib
+from pathlib import Path
 
 import pytest
 from recorded import recorded
@@ -11,7 +14,8 @@ from aptool.cluster.connection import (
     connection_error,
     worker_resources,
 )
-from aptool.errors import UsageError
+from aptool.environment import versions_of
+from aptool.errors import AptoolError, UsageError
 
 
 @pytest.mark.parametrize(
@@ -96,7 +100,7 @@ def test_a_wait_for_other_work_is_named_every_half_minute(clock):
         for second in range(65):
             clock(second)
             wait.poll(has_begun=False)
-    line = "waiting for 1 worker with 1 CPU and 0 GPUs each, while other work uses the cluster"
+    line = "waiting for 1 worker with 1 CPU and 0 GPUs each; the cluster has 2 CPUs and 0 GPUs, on 1 node"
     assert records.messages == [line] * 2
 
 
@@ -150,3 +154,81 @@ def test_error_names_the_environment_variable_of_an_address():
         UsageError, match=r"^RAY_ADDRESS 'nonsense': expected host:port of the head, auto or local$"
     ):
         check_address("nonsense", "RAY_ADDRESS")
+
+
+def module(name):
+    """A module of the package, which imports Ray."""
+    pytest.importorskip("ray", reason="the extra `cluster` is not installed")
+    return importlib.import_module(f"aptool.cluster.{name}")
+
+
+@pytest.mark.parametrize(
+    ("totals", "gpus", "minibatch", "expected"),
+    [
+        (((8, 0),), 0, 16, 1),
+        (((8, 0), (6, 0), (0, 0)), 0, 16, 2),
+        (((16, 2), (16, 2), (4, 0)), 1, 16, 4),
+        (((16, 2),), 0.5, 16, 4),
+        (((16, 2), (16, 2)), 1, 3, 3),
+        ((), 1, 16, 1),  # an autoscaler may add a node
+    ],
+)
+def test_one_worker_per_gpu_or_per_node_without_gpus(totals, gpus, minibatch, expected):
+    cluster = FakeCluster(*(node(*total) for total in totals))
+
+    assert module("train").default_workers(cluster, Resources(1, gpus), minibatch) == expected
+
+
+@pytest.mark.parametrize(
+    ("totals", "workers", "gpus", "expected"),
+    [
+        (((8, 0),), 1, 0, 8),
+        (((8, 0), (6, 0)), 2, 0, 6),  # if nodes differ, the smallest decides
+        (((8, 0), (8, 0)), 3, 0, 4),  # two of them on one node of 8
+        (((16, 2), (16, 2), (4, 0)), 4, 1, 8),
+        (((16, 2),), 4, 0.5, 4),
+        (((1, 0), (1, 0)), 4, 0, 1),  # more workers than room
+    ],
+)
+def test_cores_are_divided_among_workers(totals, workers, gpus, expected):
+    cluster = FakeCluster(*(node(*total) for total in totals))
+
+    each = module("train").with_cores(cluster, workers, Resources(1, gpus))
+
+    assert each == Resources(expected, gpus)
+
+
+def test_a_node_that_does_not_see_the_output_is_an_error(tmp_path, monkeypatch):
+    workers = module("workers")
+    monkeypatch.chdir("/")
+    workers.check_worker(tmp_path, {}, tmp_path)
+    assert Path.cwd() == tmp_path
+    with pytest.raises(AptoolError, match=r"^none: not found: expected an output on storage that all nodes"):
+        workers.check_worker(tmp_path, {}, Path("none"))
+
+
+def test_a_worker_with_another_torch_is_an_error():
+    workers = module("workers")
+    workers.check_versions(versions_of("torch"))
+    with pytest.raises(AptoolError, match=r"torch \d.* there, 1\.0 here: expected the same versions"):
+        workers.check_versions({"torch": "1.0"})
+
+
+def test_batches_start_with_the_largest_units_and_shrink():
+    """Of 80 pairs, two workers get an eighth at a time: 10, then 8, ..."""
+    pairs = [1] * 10 + [30] + [2] * 20
+
+    batches = module("score").batches_of(pairs, 2)
+
+    assert batches[0] == [10]  # more than a share
+    assert [sum(pairs[number] for number in batch) for batch in batches[1:5]] == [6, 4, 4, 4]
+    assert [len(batch) for batch in batches[-3:]] == [1, 1, 1]
+    assert sorted(number for batch in batches for number in batch) == list(range(len(pairs)))
+
+
+def test_batches_have_a_maximum_of_units():
+    score = module("score")
+
+    assert {len(batch) for batch in score.batches_of([1] * 10_000, 1)[:9]} == {score.MOST_UNITS}
+    # 2,000 units for two workers: few rows, because the driver has a fixed cost per row.
+    assert len(score.batches_of([5_000] * 2_000, 2)) < 100

@@ -3,14 +3,12 @@
 import pickle
 
 import pytest
-from networks import SENTENCE_TRANSFORMERS, write_network
 from one_node import OneNode
 from scene import write_row_groups
 
 from aptool.data.pools import list_units
 from aptool.models.model import load_model
 from aptool.scoring.model_system import ModelScorer, ModelSystem
-from aptool.scoring.sentence_transformers import SentenceTransformers, SentenceTransformersScorer
 from aptool.scoring.systems import Bm25, RandomScores
 
 pytest.importorskip("ray", reason="the extra `cluster` is not installed")
@@ -50,15 +48,6 @@ def test_a_worker_and_one_process_open_the_same_system(executor, pools, model_fo
         assert remote.max_answer_tokens == other.max_answer_tokens
 
 
-@pytest.mark.parametrize("name", systems(""))
-def test_the_description_that_workers_get_has_equal_copies(executor, pools, model_folder, name):
-    remote = executor.open(systems(model_folder)[name], list_units([pools]), None)
-
-    copy = pickle.loads(pickle.dumps(remote.system))
-
-    assert (copy, hash(copy)) == (remote.system, hash(remote.system))
-
-
 def test_a_model_is_sent_by_its_folder(executor, pools, model_folder):
     loaded = load_model(model_folder)
     system = ModelSystem(str(model_folder), "cpu", model=loaded)
@@ -77,21 +66,3 @@ def test_a_driver_without_a_gpu_describes_workers_with_a_gpu(pools, model_folder
     same = ModelScorer(ModelSystem("m"), load_model(model_folder), "cuda", "bf16")
     assert (remote.fingerprint, remote.description) == (same.fingerprint, same.description)
     assert (remote.device, executor._each.gpus) == ("cuda", 1)
-
-
-def test_a_worker_and_one_process_open_the_same_checkpoint_of_another_library(pools, tmp_path, monkeypatch):
-    from aptool.cluster.score import ClusterExecutor
-
-    pytest.importorskip("sentence_transformers", reason=SENTENCE_TRANSFORMERS)
-    write_network(tmp_path / "bert")
-    monkeypatch.chdir(tmp_path)
-    executor = ClusterExecutor(OneNode())
-    remote = executor.open(SentenceTransformers("bert"), list_units([pools]), None)
-
-    copy = pickle.loads(pickle.dumps(remote.system))
-    assert (copy, hash(copy)) == (remote.system, hash(remote.system))
-    on_worker = copy.open(device="cpu")
-    assert (remote.fingerprint, remote.description) == (on_worker.fingerprint, on_worker.description)
-    on_gpu = ClusterExecutor(OneNode(gpus=1)).open(SentenceTransformers("bert"), list_units([pools]), None)
-    assert on_gpu.device == "cuda"
-    assert on_gpu.fingerprint == SentenceTransformersScorer(copy, on_worker.model, "cuda").fingerprint

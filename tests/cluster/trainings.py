@@ -5,6 +5,7 @@ from dataclasses import replace
 from recorded import recorded
 from tiny import recipe
 
+from aptool.cluster.connection import Resources
 from aptool.data.collection import Collection
 
 # Negatives are sampled, mined and the other answers of the minibatch; word vectors are trained.
@@ -25,6 +26,7 @@ def trained(cluster, collection, output, *overrides, rate=None, on_epoch=lambda 
             settings,
             output,
             cluster=cluster,
+            each=Resources(),
             seed=SEED,
             **more,
         )

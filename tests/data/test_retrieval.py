@@ -16,8 +16,8 @@ from aptool.data.retrieval import (
     read_ir_datasets,
 )
 from aptool.data.trec import read_qrels
+from aptool.environment import install_command
 from aptool.errors import AptoolError, InputError, UsageError
-from aptool.version import install_command
 
 # SciFact's layout; d3 has no title, d4 shares no word with any query.
 DOCUMENTS = {

@@ -131,15 +131,6 @@ def test_paired_tests_use_means_over_seeds_of_all_questions(finished):
     assert len((finished / "out/paired.md").read_text().splitlines()) == 2 + 3
 
 
-def test_report_on_folds_has_all_questions(finished, aptool):
-    report = aptool("report", finished / "out", "--output", finished / "report.html")
-
-    assert report.code == 0, report.err
-    page = (finished / "report.html").read_text()
-    assert "tiny-folds" in page
-    assert "45 questions" in page
-
-
 def test_moved_folder_still_has_its_folds(finished, aptool, tmp_path, monkeypatch):
     shutil.copytree(finished / "out", tmp_path / "moved")
     (tmp_path / "moved" / "report.html").unlink(missing_ok=True)
@@ -147,25 +138,6 @@ def test_moved_folder_still_has_its_folds(finished, aptool, tmp_path, monkeypatc
 
     assert document(finished)["collections"]["tiny-folds"]["path"] == "collections/tiny-folds/pooled"
     assert aptool("report", ".").code == 0
-
-
-def test_folds_of_questions_without_pools_are_drawn_again_for_another_size(aptool, tmp_path):
-    pools = [
-        LabelledPool(f"q{n}", f"question {n}", [f"a{n}"], [f"answer {n}"], {f"a{n}": 1}) for n in range(12)
-    ]
-    with CollectionWriter(tmp_path / "faq", name="faq", source="made for tests") as writer:
-        writer.add_split("train", pools)
-    table = (
-        '[collections.faq]\npath = "{path}"\nfolds = 2\npool_size = {size}\n'
-        '[systems.random]\nbaseline = "random"\n[[rows]]\ncollection = "faq"\nsystems = ["random"]\n'
-    )
-
-    for size in (6, 3):
-        (tmp_path / "t.toml").write_text(table.format(path=tmp_path / "faq", size=size))
-        done = aptool("matrix", tmp_path / "t.toml", "--output", tmp_path / "out", "--overwrite")
-        assert done.code == 0, done.err
-        run = read_run(tmp_path / "out/faq-folds/random/seed0/folds.run").frame
-        assert run.group_by("question_id").len()["len"].to_list() == [size] * 12
 
 
 def test_folds_train_on_a_share_of_the_questions(aptool, tmp_path):
@@ -226,22 +198,6 @@ def test_recorded_runs_give_the_figures_of_the_matrix(finished, results):
     of_folds = [system for system in results["systems"] if system["collection"] == "tiny-folds"]
     assert [system for system in computed["systems"] if system["collection"] == "tiny-folds"] == of_folds
     assert computed["pairs"] == results["pairs"]
-
-
-def test_a_recorded_run_is_compared_as_the_run_of_the_matrix(aptool, finished, results, tmp_path):
-    out = finished / "out"
-    runs = [str(out / f"tiny-folds/ap-cnn/seed{seed}/folds.run") for seed in (1, 2)]
-    recorded = str(tmp_path / "tiny-folds/ap-cnn/2.parquet")
-    qrels = str(out / "collections/tiny-folds/pooled/folds.qrels")
-    options = ["--qrels", qrels, "--format", "json"]
-
-    of_run, of_recorded = (
-        json.loads("\n".join(aptool("compare", runs[0], f"b={other}", *options).out))
-        for other in (runs[1], recorded)
-    )
-
-    assert len(of_run["comparisons"]) == 3
-    assert of_run["comparisons"] == of_recorded["comparisons"]
 
 
 def test_the_qrels_of_a_run_of_the_matrix_are_found(aptool, finished):

@@ -6,7 +6,6 @@ import re
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 from tiny import options
 
@@ -15,11 +14,10 @@ from aptool.data.trec import read_qrels
 from aptool.errors import UsageError
 from aptool.evaluation.fusion import learn_fusion, reciprocal_rank_fusion
 from aptool.evaluation.measures import evaluate_frames
-from aptool.experiments.matrix import ExperimentMatrix, SystemSpec, only, read_matrix
-from aptool.experiments.table import not_above_random, summarize, table_cells
+from aptool.experiments.matrix import only, read_matrix
+from aptool.experiments.table import summarize, table_cells
 from aptool.experiments.trial import Result
 from aptool.models.build import check_recipe
-from aptool.scoring.systems import RandomScorer
 
 NAMES = ["random", "bm25", "qa-cnn", "ap-cnn", "qa-cnn+bm25", "ap-cnn+bm25"]
 TRAINED = ["qa-cnn", "ap-cnn"]
@@ -172,30 +170,9 @@ def test_measures_are_those_of_the_run_files(matrix, tmp_path, collection_folder
     assert all(means[name] > means["random"] for name in TRAINED)
 
 
-def perfect(self, pools, progress):
-    """The relevant answer of question test-q7 is test-a7."""
-    questions = pools.question_ids.to_pylist()
-    pairs = zip(pools.pair_question, pools.answer_ids.to_pylist(), strict=True)
-    relevant = [questions[question].split("q")[-1] == answer.split("a")[-1] for question, answer in pairs]
-    return np.array(relevant, dtype=np.float32)
-
-
-def test_system_not_above_random_fails_the_command(matrix, collection_folder, monkeypatch):
-    # Nothing is above an order that happens to be perfect.
-    monkeypatch.setattr(RandomScorer, "score", perfect)
-
-    finished = matrix(table(collection_folder, systems=["random", "bm25", "qa-cnn"], seeds="[1]"))
-
-    assert finished.code == 1
-    assert [line.split()[1] for line in finished.out[1:4]] == ["random", "bm25", "qa-cnn"]
-    assert finished.out[1].split()[2:5] == ["1.0000", "1.0000", "1.0000"]
-    assert finished.err[-1].startswith("aptool: not above random order: qa-cnn on tiny: ")
-    assert finished.err[-1].endswith(", random 1.0000")
-
-
-def result(system, seed, value, seconds=1.0, collection="c"):
+def result(system, seed, value, seconds=1.0):
     times = {"train": seconds, "score": 0.5}
-    return Result(collection, system, seed, None, {"MAP": value}, 10, times, "c", None, "test", None)
+    return Result("c", system, seed, None, {"MAP": value}, 10, times, "c", None, "test", None)
 
 
 def test_summary_has_mean_and_sample_deviation_over_seeds():
@@ -208,32 +185,6 @@ def test_summary_has_mean_and_sample_deviation_over_seeds():
         ["collection", "system", "MAP", "questions", "seeds", "train s", "score s"],
         ["c", "x", "0.4000 ± 0.2000", "10", "3", "2.0", "0.5"],
         ["c", "y", "0.5000", "10", "1", "1.0", "0.5"],
-    ]
-
-
-def test_trained_systems_are_compared_with_random_order_per_collection():
-    summaries = summarize(
-        [
-            *(
-                result(name, 0, value)
-                for name, value in (("random", 0.4), ("bm25", 0.1), ("x", 0.4), ("y", 0.41))
-            ),
-            result("random", 0, 0.9, collection="d"),
-            result("y", 0, 0.8, collection="d"),
-            result("x", 0, 0.0, collection="without"),
-        ]
-    )
-
-    systems = {
-        "random": SystemSpec("random", baseline="random"),
-        "bm25": SystemSpec("bm25", baseline="bm25"),
-        "x": SystemSpec("x", preset="ap-cnn"),
-        "y": SystemSpec("y", preset="qa-cnn"),
-    }
-
-    assert not_above_random(summaries, ExperimentMatrix(("MAP",), systems, [])) == [
-        "x on c: 0.4000, random 0.4000",
-        "y on d: 0.8000, random 0.9000",
     ]
 
 

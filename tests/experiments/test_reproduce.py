@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -87,16 +86,6 @@ def test_published_files_are_imported_and_one_training_serves_all_splits(table, 
     assert "Table 5: WikiQA" in capsys.readouterr().out
 
 
-def test_existing_collection_is_not_imported_again(table, tmp_path, collection_folder):
-    shutil.rmtree("data/wikiqa")
-    shutil.copytree(collection_folder, "data/wikiqa")
-
-    finished = table()
-
-    assert finished.code == 0
-    assert not Path("out/collections").exists()
-
-
 def test_a_quick_run_has_the_first_seed_and_an_optional_collection_may_be_missing(table, tmp_path, aptool):
     text = (tmp_path / "table.toml").read_text()
     more = '[collections.x]\npath = "nowhere"\nbuild = "insuranceqa"\noptional = true\n'
@@ -113,18 +102,6 @@ def test_a_quick_run_has_the_first_seed_and_an_optional_collection_may_be_missin
     assert [(entry["collection"], entry["system"], entry["seed"]) for entry in results] == [
         ("w-dev", "ap-cnn", 0)
     ]
-
-
-def test_missing_published_file_is_one_error_line(table):
-    Path("data/wikiqa/WikiQA-dev.tsv").unlink()
-
-    finished = table()
-
-    assert finished.code == 1
-    assert finished.err[-1] == (
-        "aptool: data/wikiqa: no split 'dev'; expected WikiQA-dev.tsv, or in "
-        "`aptool data import` SPLIT=PATH for other names"
-    )
 
 
 def test_reproduce_toml_has_every_system_of_the_papers_tables():

@@ -93,10 +93,3 @@ def test_failed_trials_are_named_and_other_trials_finish(matrix, tmp_path, monke
     assert (finished.code, finished.err[-1]) == (1, f"aptool: {line} {more}")
     runs = {path.parts[-3] for path in (tmp_path / "out").rglob("test.run")}
     assert runs == {"random", "bm25", "ap-bilstm"}
-
-
-def test_workers_option_requires_one_job(matrix):
-    finished = matrix("out", "--workers", 2, "--cluster", "127.0.0.1:1")
-
-    assert (finished.code, len(finished.err)) == (2, 1)
-    assert "--workers 2: requires --jobs 1" in finished.err[0]

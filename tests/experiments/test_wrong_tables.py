@@ -32,13 +32,6 @@ BAD = {
         "eval.toml: rows/0/systems: 'bm25'",
         "expected one of random, ap-cnn, both",
     ),
-    "a name that folds have": (
-        '[collections.tiny]\npath = "C"',
-        '[collections.tiny]\npath = "C"\nfolds = 2\n[collections.tiny-fold1]\npath = "D"',
-        1,
-        "eval.toml: collections/tiny-fold1: 'tiny-fold1'",
-        "expected another name, as both 'tiny' and 'tiny-fold1' have results named 'tiny-fold1'",
-    ),
     "fusion of a fusion": (
         'fuse = ["random", "ap-cnn"]',
         'fuse = ["random", "both"]',
@@ -52,13 +45,6 @@ BAD = {
         1,
         "fuse of both: 'ap-cnn'",
         "expected one of random, both",
-    ),
-    "unknown backend": (
-        'baseline = "random"',
-        'model = "m"\nbackend = "tensorflow"',
-        1,
-        "eval.toml: systems/random/backend: 'tensorflow'",
-        "openvino",
     ),
     "name of two words": ("[systems.both]", '[systems."b oth"]', 1, "eval.toml: systems: 'b oth'", ""),
     "unknown measure": (

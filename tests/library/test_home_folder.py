@@ -1,6 +1,5 @@
 """A leading ~ is the home folder in every path that a user gives."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from aptool.paths import location
 RUN = {"q1": {"a": 0.2, "b": 0.7}}
 QRELS = {"q1": {"a": 0, "b": 1}}
 POOLS = {"q1": ("who wrote it?", {"a": "Nobody knows.", "b": "She wrote it."})}
-CSV = "question,answer,label\nwho wrote it,she did,1\nwho wrote it,on a Monday,0\n"
 
 
 @pytest.fixture
@@ -39,30 +37,6 @@ def test_the_library_saves_and_loads_below_the_home_folder(home, model_folder):
     assert library.evaluate("~/mine.qrels", "~/mine.run").means["MAP"] == 1.0
     assert library.Pools.load("~/new").to_dict() == POOLS
     assert library.Run.load("~/scored.run").to_dict().keys() == POOLS.keys()
-
-
-def test_commands_read_and_write_below_the_home_folder(aptool, home, model_folder):
-    (home / "rows.csv").write_text(CSV, encoding="utf-8")
-    pools = "~/data/dev.pools.parquet"
-    commands = [
-        ["data", "import", "table", "dev=~/rows.csv", "--output=~/data"],
-        ["data", "stats", "~/data"],
-        ["data", "check", "~/data"],
-        ["score", pools, "--model", "bm25"],
-        ["score", pools, f"--model={model_folder}", "--output=~/model.run"],
-        ["eval", "~/model.run", "--qrels=~/data/dev.qrels", "--per-question=~/questions.csv"],
-        ["compare", "~/data/dev.run", "~/model.run", "--qrels", "~/data/dev.qrels"],
-        ["fuse", "~/data/dev.run", "~/model.run", "--output", "~/fused.run"],
-    ]
-
-    for command in commands:
-        finished = aptool(*command)
-        assert finished.code == 0, (command, finished.err)
-
-    assert json.loads((home / "data" / "collection.json").read_text())["name"] == "data"
-    assert (home / "data" / "dev.run").is_file()
-    for name in ("model.run", "questions.csv", "fused.run"):
-        assert (home / name).is_file(), name
 
 
 def test_a_folder_named_tilde_is_written_as_dot_slash_tilde(tmp_path, monkeypatch):

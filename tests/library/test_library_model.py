@@ -92,15 +92,6 @@ def test_a_model_that_was_not_saved_leaves_nothing(data):
     assert not folder.parent.exists()
 
 
-def test_training_with_an_output_is_not_repeated(data, monkeypatch):
-    first = library.train(data, set=TINY, output="models/kept")
-    monkeypatch.setattr("aptool.training.fit.Training", None)  # a second training would fail
-
-    second = library.train(data, set=TINY, output="models/kept")
-
-    assert second.config == first.config
-
-
 def test_model_can_overwrite_itself_and_another_model(model, tmp_path):
     model.save("models/tiny")
     model.save("models/copy")
@@ -146,13 +137,6 @@ def test_invalid_texts_are_named(model):
         ([("a", "\ud800")], "pairs: item 0, answer: '\\ud800': expected text that UTF-8 can encode"),
     ):
         assert_named(partial(model.score, given), message)
-    for question, answers, message in (
-        (None, ["a"], "question: None: expected text (str)"),
-        ("q", "a text", "answers: 'a text': expected a list of texts"),
-        ("q", {"a": "b"}, "answers: {'a': 'b'}: expected a list of texts"),
-        ("q", ["a", None], "answers: item 1: None: expected text (str)"),
-    ):
-        assert_named(partial(model.rank, question, answers), message)
     for question, answer in ((None, "a"), ("q", 7), ("q", ["a"])):
         assert_named(partial(model.explain, question, answer), "expected text (str)")
     for top_k in (0, 2.5):

@@ -1,4 +1,4 @@
-"""Answers are ranked and scored, by several threads."""
+"""Answers are ranked and scored."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import torch
 from tiny import THINGS
+
+from aptool import AptoolError
 
 QUESTION = "where is the river with the window"
 ANSWERS = [
@@ -59,3 +61,21 @@ def test_eight_threads_get_the_scores_of_one_thread(model):
 
     assert results == [([], 4)] * 8
     assert (torch.get_num_threads(), of_a_new_thread) == (4, 4)
+
+
+WRONG = [
+    (lambda model: model.rank(QUESTION, "text"), "answers: 'text': expected a list of texts"),
+    (lambda model: model.rank(QUESTION, ["a", 7]), "answers: item 1: 7: expected text (str)"),
+    (lambda model: model.rank(QUESTION, {"a": "b"}), "answers: {'a': 'b'}: expected a list of texts"),
+    (lambda model: model.rank(None, ["a"]), "question: None: expected text (str)"),
+    (lambda model: model.rank(QUESTION, ANSWERS, top_k=0), "top_k: 0: expected an integer of at least 1"),
+    (lambda model: model.rank(QUESTION, ANSWERS, top_k=2.5), "top_k: 2.5: expected an integer of at least 1"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), WRONG)
+def test_a_wrong_argument_is_named(model, call, message):
+    with pytest.raises(AptoolError) as error:
+        call(model)
+
+    assert str(error.value).startswith(message)

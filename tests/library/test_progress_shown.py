@@ -2,8 +2,6 @@
 
 import logging
 import os
-import sys
-import types
 
 import forked
 import pytest
@@ -34,16 +32,3 @@ def test_a_script_is_silent_unless_it_configures_logging(configures, folder, tmp
     assert epochs == [f"epoch {number}" for number in (1, 2, 3, 4)] * configures
     assert configures or finished.err == ""
     assert len((folder / "test.run").read_text().splitlines()) == 120
-
-
-def test_a_notebook_gets_bars(data, model, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
-
-    model.run(data.pools("dev"))
-    scored = capsys.readouterr()
-    aptool.train(data, set=OPTIONS)
-    trained = capsys.readouterr()
-
-    assert (scored.out, trained.out) == ("", "")
-    assert "score" in scored.err
-    assert "train" in trained.err

@@ -8,10 +8,10 @@ from networks import QUICK, REASON, initialized, network_recipe, write_network
 from safetensors.torch import load_file, save_file
 
 from aptool.config import load_recipe
+from aptool.environment import install_command
 from aptool.errors import AptoolError, InputError
 from aptool.models.build import check_recipe
 from aptool.training.fit import fit
-from aptool.version import install_command
 
 pytest.importorskip("transformers", reason=REASON)
 

@@ -8,7 +8,7 @@ import pytest
 from report_page import Page
 from tiny import row, write_pools
 
-from aptool.version import install_command
+from aptool.environment import install_command
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from aptool.data.trec import read_qrels
 from aptool.data.writing import CollectionWriter
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.evaluation.measures import evaluate_frames
+from aptool.models.model import load_model
 from aptool.scoring.model_system import ModelSystem
 from aptool.scoring.run import score_files
 from aptool.training.fit import fit
@@ -32,13 +33,12 @@ def test_every_system_learns(system, collection, tmp_path):
     assert result.dev["MAP"] == max(entry["dev"]["MAP"] for entry in result.history)
 
 
-@pytest.mark.parametrize("system", ["ap-cnn", "qa-bilstm"])
-def test_equal_seeds_give_equal_bytes(system, collection, tmp_path):
+def test_equal_seeds_give_equal_bytes(collection, tmp_path):
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         for name, seed in (("one", 5), ("two", 5), ("other", 6)):
-            fit(collection, recipe(system), tmp_path / name, seed=seed)
+            fit(collection, recipe("ap-cnn"), tmp_path / name, seed=seed)
     finally:
         torch.set_num_threads(threads)
 
@@ -91,7 +91,7 @@ def test_messages_epochs_and_progress(collection, tmp_path):
     # Every answer is seven words long.
     assert log.messages == [
         "training qa-cnn on 40 pairs of 40 questions, 40 answers (40 truncated at 6 tokens), "
-        f"{result.words} words (0 with vectors)"
+        f"{len(load_model(tmp_path / 'model').tokenizer)} words (0 with vectors)"
     ]
     assert log.epochs == [entry["epoch"] for entry in result.history]
     epochs = [f"train: epoch {number} of 4" for number in (1, 2, 3, 4)]

@@ -13,8 +13,7 @@ from tiny import SYSTEMS, recipe, training_set
 
 from aptool.errors import AptoolError
 from aptool.models.initialization import TrainingTexts, make_vocabulary
-from aptool.training.data import read_texts
-from aptool.training.dev import DevSet
+from aptool.training.data import DevSet, read_texts
 from aptool.training.process_group import SINGLE_PROCESS, ProcessGroup
 
 
@@ -92,13 +91,12 @@ OPTIONS = {
 
 @pytest.mark.parametrize("name", SYSTEMS)
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
-@pytest.mark.parametrize("size", [2, 3])
-def test_several_processes_train_as_a_single_process(name, options, size):
+def test_several_processes_train_as_a_single_process(name, options):
     # Nine pairs in minibatches of four: the last has one pair, fewer than there are processes.
     alone, history = weights_after(made(name), options)
-    systems = [made(name) for _ in range(size)]
+    systems = [made(name) for _ in range(3)]
 
-    together = in_threads(size, lambda group: weights_after(systems[group.rank], options, group))
+    together = in_threads(3, lambda group: weights_after(systems[group.rank], options, group))
 
     for weights, history_of_process in together:
         for key, weight in weights.items():
@@ -113,18 +111,7 @@ def test_several_processes_train_as_a_single_process(name, options, size):
         )
 
 
-def test_a_loss_that_is_not_a_number_stops_all_processes():
-    options = replace(SGD, epochs=3, learning_rate=1e30)
-
-    systems = [made("ap-cnn"), made("ap-cnn")]
-
-    for error in in_threads(2, lambda group: weights_after(systems[group.rank], options, group)):
-        assert isinstance(error, AptoolError)
-        assert "the loss is nan" in str(error)
-
-
-@pytest.mark.parametrize("size", [2, 3])
-def test_processes_share_the_scoring_of_dev_and_agree_on_its_measures(collection, size):
+def test_processes_share_the_scoring_of_dev_and_agree_on_its_measures(collection):
     tiny_recipe = recipe("ap-cnn")
     texts = read_texts(collection, "train").all()
     tokenizer, _, tiny_recipe = make_vocabulary(tiny_recipe, TrainingTexts(texts, lambda: iter(()), 0))
@@ -133,7 +120,7 @@ def test_processes_share_the_scoring_of_dev_and_agree_on_its_measures(collection
     system.encoder.embedding = torch.nn.Embedding(len(tokenizer), 6)
     alone = dev.measures(system.eval(), "nDCG@5")
 
-    for measures in in_threads(size, lambda group: dev.measures(system, "nDCG@5", group)):
+    for measures in in_threads(3, lambda group: dev.measures(system, "nDCG@5", group)):
         assert measures == pytest.approx(alone)
 
 

@@ -90,19 +90,6 @@ def test_training_killed_at_any_moment_resumes_to_the_same_weights(
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
-def test_training_killed_within_an_epoch_resumes_within_the_epoch(undisturbed, collection_folder, tmp_path):
-    output, moment = tmp_path / "model", MOMENTS["in the third epoch"]
-    kill(moment, collection_folder, output, "--checkpoint-minutes", str(OFTEN))
-
-    with recorded() as log:
-        fit(Collection(collection_folder), recipe("ap-cnn", *ASKED), output, seed=3)
-
-    # The checkpoint does not have the last update before the kill.
-    assert f"{output}: resuming in epoch 3 of 4, after {2 * MINIBATCH} pairs" in log.messages
-    assert same(output, undisturbed)
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]
-
-
 @pytest.mark.parametrize(
     ("moment", "resumed"),
     [
@@ -187,11 +174,10 @@ def stopped(collection, output, *overrides, seed=3, after=2):
 @pytest.mark.parametrize(
     "overrides",
     [
-        ("vectors.fine_tune=false", "training.pairs=one", "training.clip=0.1"),
         ("training.patience=1", "training.learning_rate=0.3"),
         ("training.average_epochs=3", "training.word_dropout=0.2", "training.embedding_rate=0.1"),
     ],
-    ids=["frozen", "patience", "average"],
+    ids=["patience", "average"],
 )
 def test_every_procedure_resumes_to_the_same_weights(overrides, collection, tmp_path):
     overrides = (*overrides, "training.negatives=mix")
@@ -325,22 +311,6 @@ def test_a_damaged_checkpoint_is_an_error(collection, tmp_path):
 
     with pytest.raises(InputError, match=r"state\.safetensors: .* remove .*model\.training to train from"):
         fit(collection, recipe("ap-cnn"), output, seed=3)
-
-
-def test_a_file_as_the_folder_of_the_checkpoint_is_an_error(collection, tmp_path):
-    (tmp_path / "model.training").write_text("x")
-
-    with pytest.raises(InputError, match=r"model\.training: a file; expected a folder"):
-        fit(collection, recipe("ap-cnn"), tmp_path / "model")
-
-
-def test_other_files_in_the_folder_of_the_checkpoint_stay(collection, tmp_path):
-    # The folder of a checkpoint may also be a model.
-    fit(collection, recipe("ap-cnn", "training.epochs=1"), tmp_path / "model.training")
-    fit(collection, recipe("ap-cnn", "training.epochs=1"), tmp_path / "model")
-
-    assert (tmp_path / "model.training" / "model.safetensors").is_file()
-    assert not (tmp_path / "model.training" / "state.safetensors").exists()
 
 
 def test_a_checkpoint_is_saved_before_its_epoch_is_reported(collection, tmp_path, monkeypatch):

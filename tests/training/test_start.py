@@ -67,12 +67,12 @@ def test_new_words_start_from_a_vector_file(model_folder, other, tmp_path):
     write_vectors(tmp_path / "vectors.bin", WordVectors([NEW], vector[None], "test"))
 
     options = ("training.epochs=0", f"vectors.source={tmp_path / 'vectors.bin'}")
-    result = fit(other, started(model_folder, *options), tmp_path / "model")
+    fit(other, started(model_folder, *options), tmp_path / "model")
 
     model = load_model(tmp_path / "model")
     row = model.tokenizer.words.index(NEW)
     np.testing.assert_allclose(model.ranker.encoder.embedding.weight[row].detach().numpy(), vector)
-    assert result.words_with_vectors == len(load_model(model_folder).tokenizer) + 1
+    assert model.config["training"]["words_with_vectors"] == len(load_model(model_folder).tokenizer) + 1
 
 
 def test_missing_vectors_of_the_model_are_an_error(model_folder, other, tmp_path, aptool):

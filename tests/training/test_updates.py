@@ -104,18 +104,16 @@ def test_repeated_answers_are_encoded_and_scored_once(monkeypatch, in_batch):
         assert torch.equal(scores[0, 1:2].expand(3), scores[0, 1:])
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("name", ["ap-cnn", "qa-bilstm"])
 @pytest.mark.parametrize(
     "options",
     [
         SGD,
-        ADAM,
         replace(ADAM, negatives="mix", mining_interval=2),
-        replace(ADAM, sampled_negatives=0, in_batch=True),
         replace(ADAM, loss="softmax", in_batch=True),
         replace(ADAM, optimizer="adamw", warmup=0.2),
     ],
-    ids=["sgd", "adam", "mix", "in batch", "softmax", "adamw"],
+    ids=["sgd", "mix", "softmax", "adamw"],
 )
 def test_training_lowers_the_loss_and_keeps_padding_at_zero(name, options):
     system = made(name)
