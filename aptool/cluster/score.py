@@ -25,6 +25,7 @@ from typing_extensions import override
 from aptool.cluster.connection import Cluster, Resources, worker_resources
 from aptool.cluster.workers import (
     MEMORY_HINT,
+    NO_PROGRESS_VARIABLE,
     check_worker,
     first_task,
     host,
@@ -238,13 +239,14 @@ class ScoreUnits:
 
 
 def _set_context(context: ray.data.DataContext) -> None:
-    """Hide Ray Data's messages, raise the errors of actors, and lift the limit on progress."""
+    """Hide Ray Data's messages, raise the errors of actors, and lift the default limit on progress."""
     context.enable_progress_bars = context.print_on_execution_start = False
     context.raise_original_map_exception = True
     for handler in logging.getLogger("ray.data").handlers:
         if "File" not in type(handler).__name__:
             handler.setLevel(logging.CRITICAL)
-    context.execution_no_progress_timeout_s = -1  # a unit, or a wait for nodes, may take longer
+    if NO_PROGRESS_VARIABLE not in os.environ:
+        context.execution_no_progress_timeout_s = -1  # a unit, or a wait for nodes, may take longer
 
 
 def _join_threads() -> None:

@@ -20,6 +20,9 @@ T = TypeVar("T")
 MEMORY_HINT = "a smaller --tokens-per-batch takes less memory, and so do fewer --workers on a node"
 RESUME = "finished work is kept: run the same command again to resume"
 
+# The user's limit for an execution of Ray Data without a completed batch.
+NO_PROGRESS_VARIABLE = "RAY_DATA_EXECUTION_NO_PROGRESS_TIMEOUT_S"
+
 # Ray Data's own errors are not RayErrors.
 _RAY_ERRORS = (ray.exceptions.RayError, ray.data.exceptions.SystemException, SystemError)
 
@@ -50,7 +53,10 @@ def ray_failures(cluster: Cluster, *more: type[Exception]) -> Iterator[None]:
         raised = innermost(error)
         if isinstance(raised, AptoolError):  # Ray adds lines to its text
             raise error_with(raised.exit_code, first_line(raised)) from error
-        if isinstance(error, ray.exceptions.WorkerCrashedError):
+        if isinstance(error, ray.data.exceptions.ExecutionTimeoutError):
+            expected = f"a higher {NO_PROGRESS_VARIABLE}, or -1 for no limit"
+            reason = f"no progress within Ray Data's limit: expected {expected}"
+        elif isinstance(error, ray.exceptions.WorkerCrashedError):
             reason = (
                 "a worker process cannot start: expected `python -c 'import ray, aptool'` to work there; "
                 f"logs in {cluster.logs}"

@@ -19,6 +19,8 @@ from aptool.errors import AptoolError
 from aptool.scoring.model_system import ModelSystem
 from aptool.scoring.run import score_files
 
+LIMIT = "RAY_DATA_EXECUTION_NO_PROGRESS_TIMEOUT_S"
+
 
 def test_two_workers_write_the_run_of_one_process(cluster, scene):
     with recorded() as records:
@@ -212,6 +214,21 @@ def test_unit_that_exceeds_ray_datas_default_limit_is_scored(cluster, scene):
     scene.score(cluster)
     thread.join()
 
+    scene.assert_complete()
+
+
+@pytest.mark.usefixtures("short_limit")
+def test_a_limit_set_by_the_user_ends_the_run_which_resumes(cluster, scene, monkeypatch):
+    """No unit ends, and the limit is 5 s."""
+    monkeypatch.setenv(LIMIT, "5")
+    (scene.notes / "hold").touch()
+
+    with pytest.raises(AptoolError, match=f"no progress within Ray Data's limit: expected a higher {LIMIT}"):
+        scene.score(cluster)
+
+    (scene.notes / "hold").unlink()
+    monkeypatch.delenv(LIMIT)
+    scene.score(cluster)
     scene.assert_complete()
 
 
