@@ -63,7 +63,7 @@ def weights(side: dict) -> list[float]:
 
 
 def test_json_has_the_weights_of_the_model(aptool, model_folder, attention):
-    explanation = json.loads("".join(explained(aptool, model_folder, "--json", "--matrix").out))
+    explanation = json.loads("".join(explained(aptool, model_folder, "--json").out))
     sigma_q, sigma_a = attention(QUESTION, ANSWER)
 
     assert weights(explanation["question"]) == pytest.approx(sigma_q, abs=1e-6)

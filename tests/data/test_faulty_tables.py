@@ -41,9 +41,9 @@ def twice(table, name):
             pools(fields=("answer_id", "text", "text")),
             "expected type list<element: struct<answer_id: string not null, text: string> not null>",
         ),
-        (Run.load, run(0), "no row; expected at least one"),
+        (Run.load, run(0), "no row; expected at least one question with a candidate"),
         (Qrels.load, qrels((1.0, 0.0)), "column 'relevance': 'double': expected type int64"),
-        (Qrels.load, qrels(ids=("a", "a")), "'q a': expected each candidate of a question once"),
+        (Qrels.load, qrels(ids=("a", "a")), "row 1: column 'answer_id': 'a': expected each answer of a question once"),
         (Qrels.load, run(), "expected a column 'relevance' of type int64"),
     ],
 )
