@@ -43,7 +43,11 @@ def twice(table, name):
         ),
         (Run.load, run(0), "no row; expected at least one question with a candidate"),
         (Qrels.load, qrels((1.0, 0.0)), "column 'relevance': 'double': expected type int64"),
-        (Qrels.load, qrels(ids=("a", "a")), "column 'answer_id': 'a': expected each answer of a question once"),
+        (
+            Qrels.load,
+            qrels(ids=("a", "a")),
+            "column 'answer_id': 'a': expected each answer of a question once",
+        ),
         (Qrels.load, run(), "expected a column 'relevance' of type int64"),
     ],
 )
