@@ -6,6 +6,8 @@ after ``<!-- exact -->``; ``...`` is any text.
 """
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +56,12 @@ def run_python(block: Block, folder: Path) -> None:
     "page", [page for page in pages() if page not in ELSEWHERE and any(map(runs, blocks(page)))]
 )
 def test_the_commands_run(page, workspace, request):
+    scripts = "\n".join(map(script_of, blocks(page)))
+    for output in re.findall(r"--output ([\w./-]+)", scripts):  # which this page makes itself
+        shutil.rmtree(workspace / output, ignore_errors=True)
+        for file in (workspace / output, workspace / f"{output}.json"):
+            if file.is_file():
+                file.unlink()
     if any("s3://" in script_of(block) for block in blocks(page)):
         server = request.getfixturevalue("s3_server")
         request.getfixturevalue("s3_at")(server)
