@@ -65,7 +65,7 @@ def test_the_commands_run(page, workspace, request):
     if any("s3://" in script_of(block) for block in blocks(page)):
         server = request.getfixturevalue("s3_server")
         request.getfixturevalue("s3_at")(server)
-        s3.new_bucket(server, "lab")
+        s3.put_empty(f"{server}/lab")
     for block in blocks(page):
         if block.exact:
             for command, expected in block.commands():
