@@ -226,15 +226,17 @@ def _refuse(
     line = lines[numbers[row] - 1].decode()
     fields, names, number = line.split(" "), line_format.columns, line_format.number
     found = f"{len(names)} fields ({' '.join(names)}), found {len(fields)}"
+    is_glued = line_format is _RUN and re.search(_FURTHER_LINE, " ".join(fields[len(names) :])) is not None
     if not len(names) <= len(fields) <= line_format.most:
-        raise error(value=line, expected=found + _hint(fields, is_run=line_format is _RUN))
+        hint = _hint(fields, is_run=line_format is _RUN)
+        raise error(value=line, expected=found + (": two lines in one" if is_glued else hint))
     if len(fields) > len(names) and re.fullmatch(_DECIMAL, fields[len(names) - 1]):
         # The rank would be read as the score, and the score as the tag.
         expected = (
             f"{len(names)} fields, found {len(fields)}: no blank in an id, no number before words in a tag"
         )
         raise error(value=line, expected=expected)
-    if re.search(_FURTHER_LINE, " ".join(fields[len(names) :])):
+    if is_glued:
         raise error(value=line, expected=f"{found}: two lines in one")
     values = frame.row(row, named=True)
     if values[number] is None or not math.isfinite(values[number]):
@@ -251,8 +253,6 @@ def _refuse(
 
 def _hint(fields: list[str], *, is_run: bool) -> str:
     """Name the known format of a line that has another one than expected; empty if the format is unknown."""
-    if is_run and len(fields) > 6 and "Q0" in (field.upper() for field in fields[6:]):
-        return ": two lines in one"
     if is_run and is_beir_header(" ".join(fields)):
         return "; this looks like qrels of BEIR, for --qrels"
     if is_run and len(fields) == 4 and fields[3].lstrip("+-").isdecimal():

@@ -1,8 +1,10 @@
-"""Pools to score on a cluster, and the expected run file."""
+"""Pools to score on a cluster, and the expected run file; the signals that interrupt a command."""
 
 import hashlib
+import signal
 import time
 
+import pytest
 from slow import ONE_CORE, SlowSystem, executor_of
 from tiny import labelled_pools, row, write_pools
 
@@ -13,6 +15,16 @@ from aptool.scoring.run import score_files
 from aptool.scoring.units import parts_folder
 
 UNITS = 8
+
+# A signal, and the exit code and the last line of a command that it interrupts.
+by_signal = pytest.mark.parametrize(
+    ("number", "code", "line"),
+    [
+        (signal.SIGINT, 130, "aptool: interrupted; the same command resumes"),
+        (signal.SIGTERM, 143, "aptool: terminated; the same command resumes"),
+    ],
+    ids=["Ctrl-C", "SIGTERM"],
+)
 
 
 def sha256(path):

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from scene import write_row_groups
+from scene import by_signal, write_row_groups
 
 SCORE = ("score", "test.pools.parquet", "--output")
 
@@ -159,14 +159,7 @@ def test_workers_that_cannot_start_are_one_line(run, folder, address, line, phra
     assert_one_line(finished, 1, phrase)
 
 
-@pytest.mark.parametrize(
-    ("number", "code", "line"),
-    [
-        (signal.SIGINT, 130, "aptool: interrupted; the same command resumes"),
-        (signal.SIGTERM, 143, "aptool: terminated; the same command resumes"),
-    ],
-    ids=["Ctrl-C", "SIGTERM"],
-)
+@by_signal
 def test_signal_to_a_waiting_driver_is_one_line_and_the_run_resumes(
     address, cluster, surroundings, aptool, folder, model_folder, number, code, line
 ):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from scene import node_ids, wait_for
+from scene import by_signal, node_ids, wait_for
 from tiny import options, recipe
 from trainings import OPTIONS, SEED, trained
 
@@ -302,14 +302,7 @@ def test_error_of_one_worker_ends_all_workers(cluster, collection_folder, tmp_pa
     assert time.monotonic() - begun < 600  # long enough for a busy machine
 
 
-@pytest.mark.parametrize(
-    ("number", "code", "line"),
-    [
-        (signal.SIGINT, 130, "aptool: interrupted; the same command resumes"),
-        (signal.SIGTERM, 143, "aptool: terminated; the same command resumes"),
-    ],
-    ids=["Ctrl-C", "SIGTERM"],
-)
+@by_signal
 def test_interrupted_training_is_one_line_and_keeps_its_checkpoint(
     slow_driver, address, collection_folder, tmp_path, number, code, line
 ):
