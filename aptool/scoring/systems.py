@@ -135,11 +135,13 @@ class Bm25Scorer(Scorer):
 
     @override
     def score(self, inputs: PoolBatch, progress: Callable[[int], None] = lambda pairs: None) -> np.ndarray:
-        index = BM25(inputs.answers.to_pylist(), self._counts)
+        queries = [unicode_words(question) for question in inputs.questions.to_pylist()]
+        known = self._counts.frequencies
+        asked = {word: known[word] for query in queries for word in query if word in known}
+        index = BM25(inputs.answers.to_pylist(), replace(self._counts, frequencies=asked))
         scores = np.zeros(len(inputs.pair_answer), dtype=np.float32)
-        questions = inputs.questions.to_pylist()
-        for question, begin, end in zip(questions, inputs.offsets[:-1], inputs.offsets[1:], strict=True):
-            scores[begin:end] = index.scores(question)[inputs.pair_answer[begin:end]]
+        for query, begin, end in zip(queries, inputs.offsets[:-1], inputs.offsets[1:], strict=True):
+            scores[begin:end] = index.scores(query)[inputs.pair_answer[begin:end]]
         return scores
 
 
