@@ -12,6 +12,7 @@ import shutil
 import socket
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -180,13 +181,12 @@ def write_object(target: Url, data: "bytes | pa.Buffer") -> None:
 def delete(files: Iterable[PathOrUrl]) -> None:
     """Remove files, if they exist; the whole content of a folder of a store with a few requests."""
     remaining = {location(path) for path in files}
-    for folder in {file.parent for file in remaining if isinstance(file, Url)}:
+    folders = Counter(file.parent for file in remaining if isinstance(file, Url))
+    for folder in [folder for folder, count in folders.items() if count > 1]:
         content = {folder / name for name in names(folder)}
-        if len(content) > 1 and content <= remaining:
+        if content and content <= remaining:
             remaining -= content
-            with file_errors(folder, "a reachable store"):
-                system, name = split(folder)
-                system.delete_dir(name)
+            _delete_folder(folder)
     with ThreadPoolExecutor(_REQUESTS) as pool:
         list(pool.map(lambda file: file.unlink(missing_ok=True), remaining))
 
@@ -197,7 +197,14 @@ def remove_tree(folder: Location) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         return
     with contextlib.suppress(AptoolError):
-        delete([folder / name for name in names(folder)])
+        _delete_folder(folder)
+
+
+def _delete_folder(folder: Url) -> None:
+    """Remove all objects of a folder of a store."""
+    with file_errors(folder, "a reachable store"):
+        system, name = split(folder)
+        system.delete_dir(name)
 
 
 @contextmanager
