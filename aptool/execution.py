@@ -164,6 +164,8 @@ def score(
     from aptool.data.pools import as_pools
     from aptool.scoring.run import score_files
 
+    if isinstance(workers, tuple):
+        raise UsageError("workers: expected one number; only training accepts a minimum and a maximum")
     where = Where(check_device(device), cluster, workers, gpus_per_worker)
     path = check_path("output", output)
     if tag is not None:
