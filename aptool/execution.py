@@ -316,7 +316,7 @@ def build_recipe(
     if start is None:
         recipe = load_recipe(DEFAULT_PRESET if preset is None else preset, set)
     else:
-        from aptool.models.start import training_recipe
+        from aptool.models.initialization import training_recipe
 
         folder = check_path("start", start, "a model folder (str or os.PathLike)")
         recipe = training_recipe(preset, set, folder)

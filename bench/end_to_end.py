@@ -28,7 +28,6 @@ from aptool.data.pools import PoolRecord, list_units, write_answers, write_pools
 from aptool.models.build import build_ranker
 from aptool.models.model import load_model, save_model
 from aptool.scoring import run as scoring
-from aptool.scoring import units as scoring_units
 from aptool.scoring.kernels import AttentiveKernel
 from aptool.scoring.model_system import ModelScorer, ModelSystem
 from aptool.scoring.ranker_scorer import RankerScorer
@@ -91,7 +90,7 @@ def score(folder: Path, threads: int, device: str) -> dict[str, Any]:
     units = list_units([folder / "test.pools.parquet"])
     loaded = time.perf_counter() - begun
     owners: tuple[tuple[Any, str, str], ...] = (
-        (scoring_units, "read_pools", "read"),
+        (scoring, "read_pools", "read"),
         (ModelScorer, "prepare", "tokenize"),
         (RankerScorer, "_encode_answers", "encode"),
         (AttentiveKernel, "score_pairs", "score"),

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from aptool.models.ranker import Ranker
+from aptool.models.build import Ranker
 from aptool.text.tokenizer import Tokens
 
 

@@ -36,11 +36,11 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from aptool.config import load_recipe
-from aptool.models.build import build_ranker, initialize
+from aptool.models.build import Ranker, build_ranker
 from aptool.models.device import exact_products
-from aptool.models.initialization import EncoderSpec, TrainingTexts
+from aptool.models.encoders import EncoderSpec
+from aptool.models.initialization import TrainingTexts, initialize
 from aptool.models.ragged import Ragged
-from aptool.models.ranker import Ranker
 from aptool.scoring import kernels
 from aptool.scoring.ranker_scorer import Precision, RankerScorer
 from aptool.text.tokenizer import Tokens

@@ -25,8 +25,7 @@ import torch
 from typing_extensions import override
 
 from aptool.config import Recipe, load_recipe
-from aptool.models.build import build_ranker
-from aptool.models.ranker import Ranker
+from aptool.models.build import Ranker, build_ranker
 from aptool.progress import Bar
 from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.training import loop

@@ -10,8 +10,7 @@ from tiny import THINGS
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from aptool.config import load_recipe
-from aptool.models.build import initialize
-from aptool.models.initialization import TrainingTexts
+from aptool.models.initialization import TrainingTexts, initialize
 
 REASON = "these tests need the extra transformers"
 SENTENCE_TRANSFORMERS = "these tests compare with sentence-transformers: pip install it"

@@ -7,8 +7,7 @@ import torch
 from tiny import OPTIONS
 
 from aptool.config import Recipe, load_recipe
-from aptool.models.build import build_ranker
-from aptool.models.ranker import Ranker
+from aptool.models.build import Ranker, build_ranker
 from aptool.text.tokenizer import Tokens
 
 # Options that make each preset small, and the loss that suits its similarity.

@@ -18,8 +18,7 @@ from aptool.data.collection import Collection
 from aptool.data.pools import list_units, read_pools
 from aptool.errors import InputError
 from aptool.files import sha256_of
-from aptool.models.model import load_model
-from aptool.models.tensor_file import check_finite, read_tensors, write_tensors
+from aptool.models.model import check_finite, load_model, read_tensors, write_tensors
 from aptool.outputs import check_output, check_output_folder
 from aptool.reporting.runs import read_runs
 
@@ -118,7 +117,8 @@ def test_pipe_as_input_and_file_as_parts_folder_are_one_line(aptool, model_folde
     parts = tmp_path / "y.run.parts"
     for make in (lambda: parts.symlink_to("nowhere"), lambda: parts.write_text("mine")):
         make()
-        actual = aptool("score", tmp_path / "y.pools.parquet", "--model", model_folder)
+        output = "--output", tmp_path / "y.run"
+        actual = aptool("score", tmp_path / "y.pools.parquet", "--model", model_folder, *output)
         assert actual.code == 1
         assert re.search(r"y\.run\.parts: .*; expected a (writable )?folder", actual.err[-1])
         assert os.path.lexists(parts)
@@ -147,8 +147,9 @@ def test_nested_answer_id_is_not_counted_as_a_candidate(aptool, model_folder, tm
         path = tmp_path / f"x{number}.pools.parquet"
         pq.write_table(table, path, use_compliant_nested_type=compliant)
         assert aptool("data", "check", path).code == 0
-        assert aptool("score", path, "--model", model_folder).code == 0
-        assert len((tmp_path / f"x{number}.run").read_text().splitlines()) == 2
+        run = tmp_path / f"x{number}.run"
+        assert aptool("score", path, "--model", model_folder, "--output", run).code == 0
+        assert len(run.read_text().splitlines()) == 2
 
 
 def test_link_to_itself_and_path_that_is_not_utf_8_are_one_line(tmp_path):

@@ -44,18 +44,16 @@ def frames_of(arguments, monkeypatch):
     ]
 
 
-def test_a_pair_is_scored_in_eleven_frames(collection_folder, model_folder, tmp_path, monkeypatch):
+def test_a_pair_is_scored_in_seven_frames(collection_folder, model_folder, tmp_path, monkeypatch):
     monkeypatch.setattr("aptool.scoring.kernels.cosines", reach)
     pools, output = collection_folder / "dev.pools.parquet", tmp_path / "dev.run"
 
     frames = frames_of(["score", pools, "--model", model_folder, "--output", output], monkeypatch)
 
-    frames = frames[frames.index(("cli/score.py", "score")) :]
-    assert frames[-1][0] == "scoring/kernels.py"
-    assert len(frames) <= 11, frames
-    files = list(dict.fromkeys(file for file, _ in frames))
-    assert len(files) <= 10
-    assert files == files_of_the_page("`aptool score`")
+    kernel = frames.index(("scoring/kernels.py", "score_pairs"))
+    frames = frames[frames.index(("cli/score.py", "score")) : kernel + 1]
+    assert len(frames) <= 7, frames
+    assert list(dict.fromkeys(file for file, _ in frames)) == files_of_the_page("`aptool score`")
 
 
 def test_an_optimizer_step_is_taken_in_seven_frames(collection_folder, tmp_path, monkeypatch):

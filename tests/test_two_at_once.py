@@ -11,7 +11,7 @@ from tiny import options
 from aptool.data.runs import sidecar_path
 from aptool.errors import InputError
 from aptool.outputs import lock, output_file, output_folder
-from aptool.scoring.units import parts_folder
+from aptool.scoring.run import parts_folder
 from aptool.training.checkpoint import training_folder
 
 # Runs commands; each stops at its first call of a function until it reads a line.

@@ -9,17 +9,18 @@ import platform
 import re
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, NoReturn
 
 import click
 from typing_extensions import override
 
-from aptool.cli.tables import messages_on_stderr
 from aptool.environment import __version__, devices, limit_spinning, requiring_torch, version_of
 from aptool.errors import AptoolError, printable
 from aptool.plugins import use_plugin
+
+logger = logging.getLogger("aptool")
 
 # Characters per error message; click repeats a wrong value of any length.
 _LONGEST_LINE = 2000
@@ -104,6 +105,39 @@ def cli(debug: bool, plugin: tuple[str, ...]) -> None:
         use_plugin(name)
 
 
+class _StderrHandler(logging.Handler):
+    """Writes messages as plain lines, above a progress bar if one is shown."""
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        with contextlib.suppress(OSError):  # a full disk, or a closed pipe
+            self._print(printable(record.getMessage()))
+
+    def _print(self, line: str) -> None:
+        if "tqdm" in sys.modules and sys.stderr.isatty():
+            from tqdm import tqdm
+
+            with tqdm.external_write_mode(file=sys.stderr):
+                click.echo(line, err=True)
+        else:
+            click.echo(line, err=True)
+
+
+@contextlib.contextmanager
+def messages_on_stderr() -> Iterator[None]:
+    """Show log messages of the library on stderr."""
+    handler, level, propagate = _StderrHandler(logging.INFO), logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = propagate
+
+
 def main(received: Sequence[int] = ()) -> NoReturn:
     """Run the command line and exit; ``received`` lists the signals that have interrupted it."""
     limit_spinning()  # before torch is imported
@@ -115,7 +149,7 @@ def main(received: Sequence[int] = ()) -> NoReturn:
     try:
         with messages_on_stderr(), requiring_torch("this command"):
             if debug:
-                logging.getLogger("aptool").setLevel(logging.DEBUG)
+                logger.setLevel(logging.DEBUG)
             code = cli.main(arguments, prog_name="aptool", standalone_mode=False)
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)

@@ -1,7 +1,5 @@
 """``aptool score``: score pools into a run."""
 
-import logging
-from pathlib import Path
 from typing import Any
 
 import click
@@ -17,9 +15,6 @@ from aptool.cli.parameters import (
     workers_option,
 )
 from aptool.environment import BACKENDS, PRECISIONS, Backend, Precision, requiring_torch
-from aptool.errors import UsageError
-
-logger = logging.getLogger(__name__)
 
 
 @click.command("score")
@@ -40,8 +35,8 @@ logger = logging.getLogger(__name__)
 @click.option(
     "--output",
     type=click.Path(),  # it keeps a slash at its end
-    help="TREC run file (.gz: gzip), table (.parquet) or folder of parts (ends in /).  "
-    "[default: POOLS with .run]",
+    required=True,
+    help="TREC run file (.gz: gzip), table (.parquet) or folder of parts (ends in /).",
 )
 @overwrite_flag
 @click.option("--tag", help="Run tag, one word.  [default: preset or name of the model]")
@@ -65,7 +60,7 @@ logger = logging.getLogger(__name__)
 def score(
     pools: tuple[str, ...],
     model: str | None,
-    output: str | None,
+    output: str,
     device: str,
     backend: Backend,
     precision: Precision,
@@ -87,7 +82,6 @@ def score(
     from aptool.scoring.systems import BASELINES, System
 
     stat(expand(pools, ".pools.parquet")[0])  # before large libraries are imported
-    output = output if output is not None else _default_run(pools)
     if model not in BASELINES and not is_remote(model):
         find_folder(model)
 
@@ -102,15 +96,3 @@ def score(
         )
     scored = score_pools(pools, system, output, device=device, **options)
     click.echo(f"{output}: {scored.pairs} pairs")
-
-
-def _default_run(pools: tuple[str, ...]) -> str:
-    """Return the run file in the folder of a single local pools file."""
-    from aptool.paths import is_remote, with_home
-
-    path = with_home(pools[0])
-    if len(pools) != 1 or is_remote(path) or not Path(path).is_file():
-        raise UsageError("--output RUN is required unless POOLS is one local file")
-    run = f"{path.removesuffix('.parquet').removesuffix('.pools')}.run"
-    logger.info(f"--output {run} (default)")
-    return run

@@ -1,6 +1,6 @@
 """Scoring on a Ray cluster: Ray Data gives the missing units of a run to a pool of actors.
 
-An actor reads, scores and writes a unit with the functions of ``scoring.units``, so its bytes do not depend
+An actor reads, scores and writes a unit with the functions of ``scoring.run``, so its bytes do not depend
 on the actor. Ray Data retries the units of lost actors; a unit that is scored twice is written twice with the
 same bytes. The driver gets a record per unit.
 """
@@ -41,14 +41,13 @@ from aptool.models.model import load_model
 from aptool.progress import Bar
 from aptool.scoring.model_system import CACHE_BYTES, ModelScorer, ModelSystem
 from aptool.scoring.ranker_scorer import Precision
-from aptool.scoring.run import Executor
+from aptool.scoring.run import Executor, Part, Record, read, write
 from aptool.scoring.sentence_transformers import (
     SentenceTransformers,
     SentenceTransformersScorer,
     load_checkpoint,
 )
 from aptool.scoring.systems import Scorer, System
-from aptool.scoring.units import Part, Record, read, score, write
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +91,7 @@ class ClusterExecutor(Executor):
         if isinstance(system, SentenceTransformers):
             system = replace(system, folder=pinned_name(system.folder))
             checkpoint = load_checkpoint(system)
-            each = self._reserve(system.open_device, checkpoint)
+            each = self._reserve(system.device, checkpoint)
             return SentenceTransformersScorer(system, checkpoint, "cuda" if each.gpus else "cpu")
         self._each = worker_resources(self.cluster, "cpu")._replace(memory=WORKER_BYTES)
         return system.open(units, read_answers(*answers) if answers is not None else None, "cpu")
@@ -226,8 +225,8 @@ class ScoreUnits:
         try:
             prepared = read(unit, self._scorer, self._answers)
             with self._scoring:
-                frame = score(prepared, self._scorer)
-            return write(part, frame, prepared.truncated)
+                scores = prepared.work.score()
+            return write(part, prepared, scores)
         except AptoolError as error:
             raise located(error, f"node {host()}") from error
         except (RuntimeError, MemoryError) as error:

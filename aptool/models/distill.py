@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from torch.nn.utils.rnn import pad_sequence
 
 from aptool.errors import InputError
 from aptool.models.pretrained import OpenedNetwork
+from aptool.models.ragged import Ragged
 from aptool.text.vectors import WordVectors
 
 logger = logging.getLogger(__name__)
@@ -62,11 +62,8 @@ def encode_words(
     with torch.inference_mode():
         for start in range(0, len(order), _BATCH):
             rows = order[start : start + _BATCH]
-            selected = tokens.take(rows)
-            texts = torch.from_numpy(selected.ids).long().split(selected.lengths.tolist())
-            ids = pad_sequence(texts, batch_first=True)
-            mask = pad_sequence([torch.ones_like(text) for text in texts], batch_first=True)
-            output = network(input_ids=ids.to(device), attention_mask=mask.to(device))
+            ids, mask = Ragged.of(tokens.take(rows)).padded()  # (rows, longest)
+            output = network(input_ids=ids.to(device), attention_mask=mask.long().to(device))
             states = output.last_hidden_state.float().cpu()  # (rows, longest, hidden)
             shares = mask.float() / mask.sum(1, keepdim=True)
             means.append(torch.bmm(shares.unsqueeze(1), states).squeeze(1).numpy())

@@ -9,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -18,13 +18,6 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 from aptool.config import WIDEST, NoOptions, Recipe, bounded
-from aptool.models.initialization import (
-    EncoderSpec,
-    Prepared,
-    TrainingTexts,
-    init_embedding,
-    make_vocabulary,
-)
 from aptool.models.ragged import Ragged
 from aptool.text.tokenizer import PAD, TextTokenizer, WordTokenizer
 
@@ -36,6 +29,14 @@ TEXTS_PER_BATCH = 32
 
 # Maximum size of the table of precomputed convolutions, in bytes.
 MAX_TABLE_BYTES = 1 << 30
+
+
+class EncoderSpec(NamedTuple):
+    """Sizes and network of an encoder, as in ``config.json`` of a model."""
+
+    vocabulary_size: int
+    dim: int  # d, dimension of the word embeddings, or of a pretrained network's states
+    network: dict[str, Any] | None = None  # configuration of a pretrained network, as in ``transformers``
 
 
 class Encoder(nn.Module, ABC):
@@ -53,15 +54,6 @@ class Encoder(nn.Module, ABC):
     @classmethod
     def check(cls, recipe: Recipe, options: Any) -> None:
         """Raise if a required file or package is missing; called before any work."""
-
-    @classmethod
-    def prepare(cls, recipe: Recipe, options: Any, texts: TrainingTexts) -> Prepared:
-        """Return the tokenizer of a new system and the source of its weights, for ``load``."""
-        raise NotImplementedError
-
-    def load(self, prepared: Prepared) -> int:
-        """Set the initial weights; return the number of tokens with initial vectors."""
-        raise NotImplementedError
 
     @property
     def is_frozen(self) -> bool:
@@ -94,17 +86,6 @@ class WordEncoder(Encoder):
     def __init__(self, spec: EncoderSpec) -> None:
         super().__init__(spec)
         self.embedding = nn.Embedding(spec.vocabulary_size, spec.dim, padding_idx=PAD, sparse=True)
-
-    @classmethod
-    @override
-    def prepare(cls, recipe: Recipe, options: Any, texts: TrainingTexts) -> Prepared:
-        tokenizer, vectors, recipe = make_vocabulary(recipe, texts)
-        return Prepared(tokenizer, recipe, EncoderSpec(len(tokenizer), recipe.vectors.dim), vectors)
-
-    @override
-    def load(self, prepared: Prepared) -> int:
-        assert isinstance(prepared.tokenizer, WordTokenizer)
-        return init_embedding(self.embedding, prepared.tokenizer, prepared.source, prepared.recipe.vectors)
 
 
 class CnnEncoder(WordEncoder):

@@ -11,7 +11,6 @@ separately, and the weights of the words are renormalized.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -151,16 +150,14 @@ def _explain(model: LoadedModel, question: str, answer: str) -> Explanation:
     A = ranker.encode(Ragged.of(answer_tokens, device))
     pair = np.zeros(1, dtype=np.int64)
     score = ranker.score_pairs(Q, A, ranker.features_of(question_tokens, answer_tokens)(pair, pair))
-    question_words = _words_of(tokenizer, question, question_tokens)
-    answer_words = _words_of(tokenizer, answer, answer_tokens)
     kind = MAX_POOLING if isinstance(pooling, MaxPooling) else ATTENTION
     if isinstance(pooling, MaxSimPooling):
         kind = MATCHES
     weights_q, weights_a = (weights[0].double().cpu().numpy() for weights in pooling.attention(Q, A))
     window = window_of(ranker.encoder)
     return Explanation(
-        _weigh(tokenizer.written(question), question_words, weights_q, window),
-        _weigh(tokenizer.written(answer), answer_words, weights_a, window),
+        _weigh(tokenizer, question, question_tokens, weights_q, window),
+        _weigh(tokenizer, answer, answer_tokens, weights_a, window),
         float(score),
         kind,
     )
@@ -174,8 +171,10 @@ def window_of(encoder: Encoder) -> tuple[int, int] | None:
 
 
 def gives_weights(model: LoadedModel) -> bool:
-    """Whether a model has weights of words."""
-    return _state_pooling(model).has_weights
+    """Whether a model has weights of words; those of maxima explain no other vectors."""
+    kind = type(_state_pooling(model))
+    is_max = kind.attention is MaxPooling.attention
+    return kind is MaxPooling if is_max else kind.attention is not Pooling.attention
 
 
 def _state_pooling(model: LoadedModel) -> Pooling:
@@ -184,37 +183,26 @@ def _state_pooling(model: LoadedModel) -> Pooling:
     return pooling.inner if isinstance(pooling, JoinedPooling) else pooling
 
 
-class _Words(NamedTuple):
-    """The words of a text and their tokens."""
-
-    token_words: np.ndarray  # (L',) int64 index of the word of each token, -1 for special tokens
-    spans: tuple[tuple[int, int], ...]  # begin and end of each word of the whole text
-    word_count: int  # words that were not truncated
-    unknown: frozenset[int]  # words without a vector or token
-
-
-def _words_of(tokenizer: TextTokenizer, text: str, tokens: Tokens) -> _Words:
-    """Return the words of a text, whose tokens may be truncated."""
-    indices, length = tokenizer.word_indices(text), len(tokens.ids)
+def _weigh(
+    tokenizer: TextTokenizer,
+    text: str,
+    tokens: Tokens,
+    token_weights: np.ndarray,
+    window: tuple[int, int] | None,
+) -> TextWeights:
+    """Sum the weights (L',) of the L' tokens of each word of a text; tokens may be truncated."""
+    indices, length, written = tokenizer.word_indices(text), len(tokens.ids), tokenizer.written(text)
+    # (L',) index of the word of each token, -1 for special tokens
     token_words = tokenizer.truncate(Tokens(indices, np.array([0, len(indices)])), length).ids
-    spans = tuple(tokenizer.spans(text)) or ((0, len(tokenizer.written(text))),)  # no word counts as one
+    spans = tuple(tokenizer.spans(text)) or ((0, len(written)),)  # no word counts as one
     count = max(1, int(token_words.max()) + 1) if len(indices) > length else len(spans)
     words_without_token = set(range(count)) - set(token_words.tolist())
     is_unknown = (token_words >= 0) & (tokens.ids == tokenizer.unknown)
     unknown = words_without_token.union(token_words[is_unknown].tolist())
-    return _Words(token_words, spans, count, frozenset(unknown))
-
-
-def _weigh(
-    text: str, words: _Words, token_weights: np.ndarray, window: tuple[int, int] | None
-) -> TextWeights:
-    """Sum the weights (L',) of the tokens of each word."""
-    in_word = words.token_words >= 0
-    shares = np.bincount(
-        words.token_words[in_word], weights=token_weights[in_word], minlength=words.word_count
-    )
+    in_word = token_words >= 0
+    shares = np.bincount(token_words[in_word], weights=token_weights[in_word], minlength=count)
     special_tokens = float(token_weights[~in_word].sum())
     if not in_word.all():
         total = shares.sum()
-        shares = shares / total if total > 0 else np.full(words.word_count, 1 / words.word_count)
-    return TextWeights(text, words.spans, shares, words.unknown, window, special_tokens)
+        shares = shares / total if total > 0 else np.full(count, 1 / count)
+    return TextWeights(written, spans, shares, frozenset(unknown), window, special_tokens)

@@ -156,11 +156,6 @@ class Head(nn.Module, ABC):
     def __init__(self, columns: int, features: int, options: Any) -> None:
         super().__init__()
 
-    @classmethod
-    def joins_vectors(cls, options: Any) -> bool:
-        """Whether the input has the two vectors of a pair in addition to their similarity."""
-        return False
-
     @abstractmethod
     def forward(self, columns: Tensor) -> Tensor:
         """(n,) scores of pairs from their (n, C) columns."""
@@ -214,11 +209,6 @@ class HiddenHead(Head):
         self.hidden = nn.Linear(inputs, options.size or inputs)
         self.dropout = nn.Dropout(options.dropout)
         self.output = nn.Linear(options.size or inputs, 1)
-
-    @classmethod
-    @override
-    def joins_vectors(cls, options: Any) -> bool:
-        return bool(options.vectors)
 
     @override
     def forward(self, columns: Tensor) -> Tensor:

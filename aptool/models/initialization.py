@@ -1,44 +1,54 @@
-"""Initialization of systems over word embeddings: vocabulary and word vectors.
+"""A system before training: its vocabulary, word vectors and weights, new or those of a model.
 
-Word vectors are random, learned from the training texts by skip-gram, or read from a file. Encoders over a
-pretrained network load its tokenizer and weights instead (``pretrained.py``).
+Word vectors are random, learned from the training texts by skip-gram, or read from a file. An encoder over a
+pretrained network has its tokenizer and weights. A warm start (``start.model`` of a recipe) begins with the
+weights of a model with word vectors, whose vocabulary gets the new words, or of one over a network.
 """
 
 import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
 
-from aptool.config import Recipe, VectorOptions
+from aptool.config import (
+    Overrides,
+    Recipe,
+    VectorOptions,
+    apply_overrides,
+    load_recipe,
+    parse_overrides,
+    recipe_from_dict,
+)
 from aptool.environment import __version__
 from aptool.errors import InputError
 from aptool.files import local_copy
-from aptool.models.tensor_file import read_tensors, write_tensors
+from aptool.models.build import Ranker, build_ranker, component
+from aptool.models.encoders import Encoder, WordEncoder
+from aptool.models.hub import find_folder, is_trained
+from aptool.models.model import LoadedModel, load_model, model_recipe, read_tensors, write_tensors
 from aptool.outputs import output_file
 from aptool.paths import Location
 from aptool.text.tokenizer import PAD, UNK, TextTokenizer, Tokens, WordTokenizer
-
-if TYPE_CHECKING:
-    from aptool.text.vectors import WordVectors
+from aptool.text.vectors import WordVectors, read_vectors
 
 logger = logging.getLogger(__name__)
 
 _MATRIX = "vectors"  # name of the tensor of learned vectors
 
+# Sections of a recipe that must be equal, except these options.
+_SYSTEM = ("encoder", "pooling", "similarity", "head", "text")
+_MAY_DIFFER = ("max_question_tokens", "max_answer_tokens", "min_count")
 
-class EncoderSpec(NamedTuple):
-    """Sizes and network of an encoder, as in ``config.json`` of a model."""
+# The default preset of a training that starts from a sentence encoder of another library.
+_PRESET = "mean-minilm"
 
-    vocabulary_size: int
-    dim: int  # d, dimension of the word embeddings, or of a pretrained network's states
-    network: dict[str, Any] | None = None  # configuration of a pretrained network, as in ``transformers``
+_EMBEDDING = "encoder.embedding.weight"
 
 
 class TrainingTexts(NamedTuple):
@@ -50,24 +60,68 @@ class TrainingTexts(NamedTuple):
     cache: Location | None = None  # folder of learned vectors
 
 
-class Prepared(NamedTuple):
-    """What a new system is built from."""
+class NewSystem(NamedTuple):
+    """A system before training."""
 
+    ranker: Ranker
     tokenizer: TextTokenizer
     recipe: Recipe  # its ``vectors.dim`` is the dimension of the vectors that were read
-    spec: EncoderSpec
-    source: Any  # of the initial weights, for ``Encoder.load``
+    initialized: int  # number of tokens with initial vectors
 
 
-def make_vocabulary(
-    recipe: Recipe, texts: TrainingTexts
-) -> tuple[WordTokenizer, "WordVectors | None", Recipe]:
+def training_recipe(preset: str | None, overrides: Overrides, start: str) -> Recipe:
+    """Return the recipe of a training that starts from a model: a preset or file, or that of the model.
+
+    From a sentence encoder of another library, it trains the network, by default as ``mean-minilm``.
+    """
+    folder = find_folder(start)
+    if not is_trained(folder):
+        return load_recipe(preset or _PRESET, {"encoder.name": str(folder), **parse_overrides(overrides)})
+    if preset is not None:
+        return load_recipe(preset, overrides).with_start(start)
+    before = model_recipe(start)
+    table = {**apply_overrides(before.to_dict(), overrides), "preset": before.preset}
+    return recipe_from_dict(table, where=before.preset).with_start(start)
+
+
+def check_start(recipe: Recipe) -> None:
+    """Raise unless a recipe describes the same system as the model to start from."""
+    now, before = asdict(recipe), asdict(model_recipe(recipe.start.model))
+    for section in _SYSTEM:
+        for name in sorted(now[section].keys() | before[section].keys()):
+            value, required = now[section].get(name), before[section].get(name)
+            if value != required and name not in _MAY_DIFFER:
+                expected = f"{required!r}, as in the model {recipe.start.model} to start from"
+                raise InputError(recipe.preset, position=f"{section}.{name}", value=value, expected=expected)
+
+
+def initialize(recipe: Recipe, texts: TrainingTexts) -> NewSystem:
+    """Build a system with its initial weights; the pair features learn the words of the training texts."""
+    encoder_class, options = component(recipe, "encoder")
+    if recipe.start.model:
+        system = _from_model(recipe, texts)
+    elif issubclass(encoder_class, WordEncoder):
+        tokenizer, vectors, recipe = make_vocabulary(recipe, texts)
+        ranker = build_ranker(recipe, len(tokenizer), recipe.vectors.dim)
+        initialized = _init_embedding(ranker.encoder, tokenizer, vectors, recipe.vectors)
+        system = NewSystem(ranker, tokenizer, recipe, initialized)
+    else:
+        tokenizer, spec, weights = encoder_class.pretrained(recipe, options)
+        ranker = build_ranker(recipe, *spec)
+        ranker.encoder.load_state_dict(weights)
+        system = NewSystem(ranker, tokenizer, recipe, len(tokenizer))
+    if system.ranker.features is not None:
+        assert isinstance(system.tokenizer, WordTokenizer)
+        system.tokenizer.identify_words = True
+        system.ranker.features.learn(system.tokenizer, texts.train)
+    return system
+
+
+def make_vocabulary(recipe: Recipe, texts: TrainingTexts) -> tuple[WordTokenizer, WordVectors | None, Recipe]:
     """Return the tokenizer, the word vectors if any, and the recipe with the dimension of the vectors.
 
     With vectors from a file, words of the other splits that have a vector get an id too.
     """
-    from aptool.text.vectors import read_vectors
-
     options = recipe.text
     learn = partial(WordTokenizer.learn, lowercase=options.lowercase)
     tokenizer = learn(texts.train, min_count=options.min_count)
@@ -94,14 +148,15 @@ def make_vocabulary(
     return tokenizer, vectors, replace(recipe, vectors=replace(recipe.vectors, dim=dim))
 
 
-def init_embedding(
-    embedding: nn.Embedding, tokenizer: WordTokenizer, vectors: "WordVectors | None", options: VectorOptions
+def _init_embedding(
+    encoder: Encoder, tokenizer: WordTokenizer, vectors: WordVectors | None, options: VectorOptions
 ) -> int:
     """Initialize word embeddings (V, d); return the number of words with a vector.
 
     Words without a vector are initialized uniformly in [-unknown, unknown], PAD with zeros.
     """
-    weight = embedding.weight
+    assert isinstance(encoder, WordEncoder)
+    weight = encoder.embedding.weight
     weight.requires_grad_(options.fine_tune)
     with_vector = 0
     with torch.no_grad():
@@ -117,10 +172,9 @@ def init_embedding(
 
 def learned_vectors(
     tokenizer: WordTokenizer, tokens: Tokens, options: VectorOptions, seed: int, cache: Location | None = None
-) -> "WordVectors":
+) -> WordVectors:
     """Learn skip-gram vectors of a vocabulary from texts, or read them from the cache folder."""
     from aptool.text.skipgram import learn_vectors
-    from aptool.text.vectors import WordVectors
 
     inputs = [options.dim, options.window, options.epochs, seed, __version__, tokenizer.words]
     digest = hashlib.sha256(json.dumps(inputs).encode() + tokens.ids.tobytes() + tokens.offsets.tobytes())
@@ -144,3 +198,58 @@ def learned_vectors(
         with output_file(cached) as temporary:
             write_tensors(temporary, {_MATRIX: torch.from_numpy(matrix)}, {})
     return WordVectors(tokenizer.words[words], matrix[words], "learned")
+
+
+def _from_model(recipe: Recipe, texts: TrainingTexts) -> NewSystem:
+    """Build a system with the weights of the model to start from.
+
+    New words get ids above the ids of the model. Their vectors come from the recipe's vector file, if any;
+    otherwise they are random, because newly learned vectors would lie in another space.
+    """
+    model = load_model(recipe.start.model)
+    spec, known = model.ranker.encoder.spec, len(model.tokenizer)
+    if not isinstance(model.tokenizer, WordTokenizer):
+        ranker = build_ranker(recipe, *spec)
+        ranker.load_state_dict(model.ranker.state_dict())
+        return NewSystem(ranker, model.tokenizer, recipe, known)
+    tokenizer, vectors = _extend_vocabulary(model, recipe, texts)
+    logger.info(
+        f"starting from {recipe.start.model}: {known} words and {len(tokenizer) - known} new ones, "
+        f"{len(vectors.words) if vectors is not None else 0} of these with a vector"
+    )
+    ranker = build_ranker(recipe, len(tokenizer), spec.dim)
+    initialized = _init_embedding(ranker.encoder, tokenizer, vectors, recipe.vectors)
+    weights = {
+        name: weight
+        for name, weight in model.ranker.state_dict().items()
+        if not name.startswith("features.")  # these are statistics of the new training texts
+    }
+    own = ranker.state_dict()
+    weights[_EMBEDDING] = torch.cat([weights[_EMBEDDING], own[_EMBEDDING][known:]])
+    ranker.load_state_dict({**own, **weights})
+    return NewSystem(ranker, tokenizer, recipe, known + initialized)
+
+
+def _extend_vocabulary(
+    model: LoadedModel, recipe: Recipe, texts: TrainingTexts
+) -> tuple[WordTokenizer, WordVectors | None]:
+    """Add the words of the texts to the model's tokenizer; return vectors of some new words too."""
+    assert isinstance(model.tokenizer, WordTokenizer)
+    options, words = recipe.text, model.tokenizer.words[UNK + 1 :]
+    learn = partial(WordTokenizer.learn, lowercase=options.lowercase)
+    in_model = set(words)
+    learned = learn(texts.train, min_count=options.min_count)
+    new = [word for word in learned.words[UNK + 1 :] if word not in in_model]
+    vectors = None
+    if recipe.vectors.source not in ("learned", "random"):
+        all_words = learn(texts.all_splits()).words[UNK + 1 :]
+        new_words = dict.fromkeys([*new, *(word for word in all_words if word not in in_model)])
+        new_vectors = read_vectors(recipe.vectors.source, new_words)
+        dim, size = model.ranker.encoder.spec.dim, new_vectors.matrix.shape[1]
+        if new_vectors.words and size != dim:
+            expected = f"{dim}, as in the model {recipe.start.model} to start from"
+            raise InputError(recipe.vectors.source, position="dimension", value=size, expected=expected)
+        new = list(dict.fromkeys([*new, *new_vectors.words]))
+        vectors = new_vectors if new_vectors.words else None
+    tokenizer = WordTokenizer.from_words([*words, *new], lowercase=options.lowercase)
+    return tokenizer, vectors

@@ -2,17 +2,22 @@
 
 The layout is the layout of the Hugging Face hub. Loading a model executes no code of its folder. A model with
 mean pooling over a pretrained network is a folder of sentence-transformers, too.
+
+Safetensors files of aptool have a checksum in the header; those of other programs are read without it.
 """
 
 import hashlib
 import json
 import platform
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 from aptool.config import Recipe, recipe_from_dict
@@ -20,12 +25,10 @@ from aptool.documents import check_document, read_json
 from aptool.environment import __version__
 from aptool.errors import InputError
 from aptool.files import local_copy
-from aptool.models.build import build_ranker, encoder_type
+from aptool.models.build import Ranker, build_ranker, encoder_type
 from aptool.models.device import to_device
+from aptool.models.encoders import EncoderSpec
 from aptool.models.hub import CONFIG, MODULES, ST_CONFIG, WEIGHTS, find_folder, is_trained, trained_config
-from aptool.models.initialization import EncoderSpec
-from aptool.models.ranker import Ranker
-from aptool.models.tensor_file import check_finite, read_tensors, write_tensors
 from aptool.outputs import delete, output_folder
 from aptool.paths import PathOrUrl, location
 from aptool.text.tokenizer import TextTokenizer
@@ -43,6 +46,9 @@ _SENTENCE_FILES = (MODULES, ST_CONFIG, _OPTIONS, _TOKENIZER_CONFIG, f"{_POOLING}
 
 # Names of the modules of sentence-transformers in all versions of the library.
 _LIBRARY = "sentence_transformers.models."
+
+# Metadata in the header of a safetensors file, and the checksum in them.
+_METADATA, _CHECKSUM = "__metadata__", "sha256"
 
 # Prefix of the names of a network's weights.
 _NETWORK = "encoder.network."
@@ -216,3 +222,58 @@ def _write_sentence_files(folder: Path, recipe: Recipe, tokenizer: TextTokenizer
     }
     for name, value in files.items():
         (folder / name).write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """Write tensors and metadata; equal contents give equal bytes."""
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    save_file(plain, path, {**metadata, _CHECKSUM: _checksum(plain, metadata)})
+    _sort_metadata(path)
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Read the tensors and the metadata of a file."""
+    if not path.is_file():
+        raise InputError(path, problem="file not found", expected="the weights of a model")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = dict(file.metadata() or {})
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise InputError(path, problem=str(error), expected="a safetensors file") from error
+    checksum = metadata.pop(_CHECKSUM, None)
+    if checksum is not None and checksum != _checksum(tensors, metadata):
+        raise InputError(path, problem="changed since it was written", expected="the values of its checksum")
+    return tensors, metadata
+
+
+def check_finite(tensors: Mapping[str, Tensor], source: object) -> None:
+    """Raise if a weight of ``source`` is NaN or infinite."""
+    for name, tensor in tensors.items():
+        if not (tensor.is_floating_point() and tensor.numel()):
+            continue
+        # Both extrema are NaN if a number is. This is 20 times as fast as ``isfinite`` of each number.
+        values = tensor if tensor.element_size() > 1 else tensor.float()
+        if not all(bool(value.isfinite()) for value in torch.aminmax(values)):
+            problem = "NaN or infinite"
+            raise InputError(source, position=f"weight {name!r}", problem=problem, expected="finite weights")
+
+
+def _sort_metadata(path: Path) -> None:
+    """Sort the metadata in the header; the library writes them in random order."""
+    with path.open("r+b") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+        header[_METADATA] = dict(sorted(header[_METADATA].items()))
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+        assert len(text) <= size
+        file.seek(8)
+        file.write(text.ljust(size))
+
+
+def _checksum(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
+    digest = hashlib.sha256(repr(sorted(metadata.items())).encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)} ".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

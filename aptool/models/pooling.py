@@ -62,13 +62,8 @@ class Pooling(nn.Module, ABC):
         first, second = np.repeat(np.arange(n), k), np.tile(np.arange(k), n)
         return self.score_pairs(questions.select(first), answers.select(second)).unflatten(0, (n, k))
 
-    @property
-    def has_weights(self) -> bool:
-        """Whether ``attention`` returns the weights of states."""
-        return type(self).attention is not Pooling.attention
-
     def attention(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
-        """(n, M) and (n, L) weights of the states of n pairs, for explanations; see ``has_weights``.
+        """(n, M) and (n, L) weights of the states of n pairs, for explanations.
 
         The weights of a text sum to one and are 0 on padding.
         """
@@ -146,11 +141,6 @@ class MaxPooling(IndependentPooling):
     @override
     def represent(self, states: Ragged) -> Tensor:
         return segment_max(states.values, states).tanh()
-
-    @property
-    @override
-    def has_weights(self) -> bool:
-        return type(self) is MaxPooling or type(self).attention is not MaxPooling.attention
 
     @override
     def attention(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:

@@ -24,8 +24,7 @@ from typing_extensions import override
 from aptool.config import Recipe, TextOptions, VectorOptions
 from aptool.errors import InputError
 from aptool.models.device import batch_sizes, send
-from aptool.models.encoders import Encode, Encoder
-from aptool.models.initialization import EncoderSpec, Prepared, TrainingTexts
+from aptool.models.encoders import Encode, Encoder, EncoderSpec
 from aptool.models.pretrained import (
     check_name,
     max_positions,
@@ -129,8 +128,10 @@ class TransformerEncoder(Encoder):
                 raise InputError(recipe.preset, position=position, value=value, expected=expected)
 
     @classmethod
-    @override
-    def prepare(cls, recipe: Recipe, options: Any, texts: TrainingTexts) -> Prepared:
+    def pretrained(
+        cls, recipe: Recipe, options: TransformerOptions
+    ) -> tuple[SubwordTokenizer, EncoderSpec, dict[str, Tensor]]:
+        """Open the network of a recipe: its tokenizer, its sizes and its weights."""
         opened = open_network(options.name)
         tokenizer = opened.tokenizer
         special = tokenizer.prefix_length + tokenizer.suffix_length
@@ -143,12 +144,8 @@ class TransformerEncoder(Encoder):
                 raise InputError(recipe.preset, position=f"text.{name}", value=value, expected=expected)
 
         spec = EncoderSpec(len(tokenizer), opened.network.config.hidden_size, structure_of(opened.network))
-        return Prepared(tokenizer, recipe, spec, opened.network)
-
-    @override
-    def load(self, prepared: Prepared) -> int:
-        self.network.load_state_dict(prepared.source.state_dict())
-        return len(prepared.tokenizer)
+        weights = opened.network.state_dict(prefix="network.")
+        return tokenizer, spec, weights
 
     @property
     @override
@@ -157,27 +154,18 @@ class TransformerEncoder(Encoder):
 
     @override
     def forward(self, tokens: Ragged) -> Ragged:
-        states = self.all_states if self.state_cache is None else self.state_cache
-        return tokens.with_values(states(tokens))
+        return tokens.with_values(self.states(tokens, tokens.row_numbers()))
 
     @override
     def inference_encoder(self, tokens: int | None = None) -> Encode:
         if type(self) is not TransformerEncoder:  # a subclass has its own definition
             return super().inference_encoder(tokens)
-
-        def encode(tokens: Ragged, rows: Tensor) -> Tensor:
-            if self.state_cache is not None:
-                return self.state_cache(tokens).index_select(0, rows)
-            return self.states(tokens, rows)
-
-        return encode
-
-    def all_states(self, tokens: Ragged) -> Tensor:
-        """(N, c) states of all tokens, computed by the network without the cache."""
-        return self.states(tokens, tokens.row_numbers())
+        return self.states
 
     def states(self, tokens: Ragged, rows: Tensor) -> Tensor:
         """(R, c) states of the tokens at ``rows``, in fp32, or in the precision of frozen weights."""
+        if self.state_cache is not None:
+            return self.state_cache(tokens).index_select(0, rows)
         device = tokens.values.device
         bf16 = self.training and self.options.precision == "bf16"
         with_grad = torch.is_grad_enabled() and self._is_trained

@@ -25,11 +25,7 @@ from aptool.environment import BACKENDS, PRECISIONS, Backend, Precision
 from aptool.errors import AptoolError, InputError
 from aptool.models.explain import Explanation, explain_pairs
 from aptool.models.hub import CONFIG, find_folder
-from aptool.models.model import (
-    LoadedModel,
-    model_fingerprint,
-    opened_folder,
-)
+from aptool.models.model import LoadedModel, model_fingerprint, opened_folder
 from aptool.outputs import check_output_folder, output_folder
 from aptool.paths import location
 from aptool.scoring.model_system import model_system

@@ -1,8 +1,8 @@
 """From a model folder to an open model that scores pools; the choice of its precision."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,7 +23,7 @@ from aptool.models.device import check_precision, has_tensor_cores, pick_device
 from aptool.models.hub import MODULES, find_folder, is_trained
 from aptool.models.model import LoadedModel, load_model
 from aptool.scoring.ranker_scorer import UNCACHED, Precision, RankerScorer
-from aptool.scoring.systems import Scorer, System
+from aptool.scoring.systems import Scorer, System, Work
 from aptool.text.tokenizer import TextTokenizer, Tokens, concatenated
 
 if TYPE_CHECKING:
@@ -139,8 +139,10 @@ def model_system(
     tokens_per_batch: int | None = None,
 ) -> "ModelSystem | SentenceTransformers":
     """Return the system of a model: of aptool, or a checkpoint of another library."""
-    if backend == "openvino" and device not in ("auto", "cpu"):
-        raise UsageError(f"device {device!r}: expected auto or cpu with the backend openvino")
+    if backend == "openvino":
+        if device not in ("auto", "cpu"):
+            raise UsageError(f"device {device!r}: expected auto or cpu with the backend openvino")
+        device = "cpu"
     found = find_folder(folder)
     has_modules = isinstance(found, Path) and (found / MODULES).is_file()
     if is_trained(found) and not (has_modules and backend == "openvino"):
@@ -170,6 +172,7 @@ class ModelScorer(Scorer):
         self.device = str(device)
         self.model, self._precision = model, precision
         self._tokenizer = PoolTokenizer(model.tokenizer, model.recipe.text)
+        self._lock = Lock()
         description = {
             "name": model.recipe.preset,
             "fingerprint": model.fingerprint,
@@ -197,14 +200,11 @@ class ModelScorer(Scorer):
         )
 
     @override
-    def prepare(self, pools: PoolBatch) -> TokenizedPools:
-        return self._tokenizer.tokenize(pools)
-
-    @override
-    def score(
-        self, inputs: TokenizedPools, progress: Callable[[int], None] = lambda pairs: None
-    ) -> np.ndarray:
-        return self._ranker_scorer.score(*inputs, progress)
+    def prepare(self, pools: PoolBatch) -> Work:
+        texts = self._tokenizer.tokenize(pools)
+        with self._lock:  # one thread opens the scorer of pairs
+            score = self._ranker_scorer.score
+        return Work(partial(score, *texts), texts.answers.truncated)
 
     def score_texts(
         self,
@@ -218,10 +218,6 @@ class ModelScorer(Scorer):
         question_tokens = tokenizer.encode(questions, limits.max_question_tokens)
         answer_tokens = tokenizer.encode(answers, limits.max_answer_tokens)
         return self._ranker_scorer.score(question_tokens, answer_tokens, pair_question, pair_answer)
-
-    @override
-    def truncated(self, inputs: TokenizedPools) -> int:
-        return inputs.answers.truncated
 
 
 def _default_cache(device: torch.device) -> int:

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from aptool.models.build import Ranker
 from aptool.models.device import batch_sizes, exact_products, memory_for
 from aptool.models.ragged import Ragged
-from aptool.models.ranker import Ranker
 from aptool.scoring.kernels import EncodedAnswers, Pairs, kernel_for
 from aptool.text.tokenizer import Tokens
 

@@ -1,53 +1,94 @@
-"""From pools and a system to a run.
+"""From pools and a system to a run: units of work, their parts, and the run of all parts.
 
 ``score_files`` writes a run: it scores the missing parts, then joins all parts in the order of the pools and
 writes the sidecar. An ``Executor`` decides where units are scored; the bytes of the run do not depend on it.
 ``score_in_memory`` scores in this process and returns the same scores as a table.
+
+A part is a piece of a run: it holds the final lines or rows of a unit. The name of its file is a hash of
+everything that decides its bytes, and it gets this name when it is complete. So a part that exists is
+complete, resumption is a look at names, and several workers may write the same part.
+
+    OUTPUT.parts/000012-FINGERPRINT.json   the record of a part, written before it
+    OUTPUT.parts/000012-FINGERPRINT.run    the part; for a run in a folder, OUTPUT/000012-FINGERPRINT.run
 """
 
 import datetime
 import hashlib
 import json
 import logging
+import os
+import re
+import secrets
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from aptool import environment, outputs
-from aptool.data.pools import Answers, Unit, read_answers
-from aptool.data.runs import is_folder, join_parts, read_sidecar, sidecar_path, write_sidecar
-from aptool.data.trec import log_ties, rank_candidates
-from aptool.errors import InputError
-from aptool.files import Input, check_unchanged
-from aptool.outputs import check_apart
-from aptool.paths import PathOrUrl, names, output_location
-from aptool.progress import Bar, progress
-from aptool.scoring.systems import Scorer, System
-from aptool.scoring.units import (
-    OWN_NAME,
-    UNFINISHED_NAME,
-    Part,
-    Record,
-    check_questions,
-    current_input,
-    input_files,
-    missing_parts,
-    parts_folder,
-    plan,
-    read,
-    read_records,
-    record_of,
-    score,
-    write,
+from aptool.data.pools import Answers, Unit, answers_beside, read_answers, read_pools
+from aptool.data.runs import (
+    is_folder,
+    join_parts,
+    part_bytes,
+    part_suffix,
+    read_sidecar,
+    sidecar_path,
+    write_sidecar,
 )
+from aptool.data.trec import count_ties, log_ties, rank_candidates
+from aptool.environment import __version__
+from aptool.errors import AptoolError, InputError
+from aptool.files import Input, check_unchanged, stat
+from aptool.outputs import check_apart
+from aptool.paths import Location, PathOrUrl, file_errors, is_remote, location, names, output_location
+from aptool.progress import Bar, progress
+from aptool.scoring.systems import Scorer, System, Work
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+# Names of parts and records, and of those that a killed process has not finished.
+_NAME = r"\d{6,}-[0-9a-f]{24}\.(json|run|run\.gz|parquet)"
+OWN_NAME = re.compile(_NAME)
+UNFINISHED_NAME = re.compile(rf"\.{_NAME}\.\d+-[0-9a-f]{{8}}\.part")
+
+_REQUESTS = 32  # files that are read at the same time
+
+
+class Part(NamedTuple):
+    """A unit of work, and its piece of a run."""
+
+    number: int  # of the unit, from 0, in the order of the pools
+    unit: Unit
+    path: Location  # the lines or rows of the unit
+    record: Location  # a ``Record`` in JSON, written before the part
+    tag: str  # the tag of the run
+
+
+class Record(NamedTuple):
+    """What a run needs to know of a part, besides its lines."""
+
+    pairs: int
+    truncated: int  # answers truncated at the model's limit
+    tied: int  # questions whose candidates, two or more, all have one score
+    questions: pl.Series  # question ids, in the order of the pools; a column takes less memory than a list
+
+
+class Prepared(NamedTuple):
+    """A unit that was read and prepared."""
+
+    unit: Unit
+    question_ids: pa.Array  # (pools,)
+    answer_ids: pa.Array  # (P,)
+    pair_question: np.ndarray  # (P,)
+    work: Work  # whose ``score`` returns the scores of the pairs
 
 
 @dataclass(frozen=True)
@@ -59,6 +100,65 @@ class ScoredRun:
     units: int
     resumed: int  # units that an earlier call scored
     seconds: float  # wall time of the last call, without resumed units
+
+
+def read(unit: Unit, scorer: Scorer, answers: Answers | None) -> Prepared:
+    """Read a unit and prepare it for the scorer, without an accelerator."""
+    pools = read_pools(unit, answers)
+    return Prepared(unit, pools.question_ids, pools.answer_ids, pools.pair_question, scorer.prepare(pools))
+
+
+def scored_rows(prepared: Prepared, scores: np.ndarray) -> tuple[pl.DataFrame, Record]:
+    """The rows of a unit with (P,) scores, and their record.
+
+    Returns:
+        question_id, answer_id, score (f32), in the order of the pools; what a run needs to know of them.
+
+    Raises:
+        AptoolError: a score is not finite.
+    """
+    frame = pl.DataFrame(
+        {
+            "question_id": pl.Series(prepared.question_ids).gather(prepared.pair_question),
+            "answer_id": pl.Series(prepared.answer_ids),
+            "score": scores.astype(np.float32, copy=False),
+        }
+    )
+    is_finite = np.isfinite(scores)
+    if not is_finite.all():
+        question, answer, value = frame.row(int(np.argmin(is_finite)))
+        reason = f"question {question!r}, answer {answer!r}: score {value}: expected a finite number"
+        raise AptoolError(f"{prepared.unit.path}: {prepared.unit.position}: {reason}")
+    questions = frame["question_id"].unique(maintain_order=True)
+    return frame, Record(frame.height, prepared.work.truncated, count_ties(frame)[0], questions)
+
+
+def write(part: Part, prepared: Prepared, scores: np.ndarray) -> Record:
+    """Write the record of a part, then the part, from the (P,) scores of its unit."""
+    frame, record = scored_rows(prepared, scores)
+    data = part_bytes(part.path, frame, part.tag)
+    document = record._asdict() | {"questions": record.questions.to_list()}
+    _put(part.record, json.dumps(document, ensure_ascii=False).encode())
+    _put(part.path, data)
+    return record
+
+
+def _put(path: Location, data: bytes) -> None:
+    """Write a file whole; other writers of the same bytes may do so at the same time."""
+    if not isinstance(path, Path):
+        outputs.write_object(path, data)
+        return
+    with file_errors(path, "a writable folder"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
+        try:
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 class Executor:
@@ -78,8 +178,8 @@ class Executor:
         When the iterator ends, this process can read all parts. After an error, written parts remain.
         """
 
-        def store(index: int, frame: pl.DataFrame, truncated: int) -> tuple[int, Record]:
-            return missing[index].number, write(missing[index], frame, truncated)
+        def store(index: int, prepared: Prepared, scores: np.ndarray) -> tuple[int, Record]:
+            return missing[index].number, write(missing[index], prepared, scores)
 
         return score_units([part.unit for part in missing], scorer, self.answers, bar, store)
 
@@ -89,32 +189,24 @@ def score_units(
     scorer: Scorer,
     answers: Answers | None,
     bar: Bar,
-    store: Callable[[int, pl.DataFrame, int], T],
+    store: Callable[[int, Prepared, np.ndarray], T],
 ) -> Generator[T]:
     """Score units in this process; while one is scored, the next one is read and the one before is stored.
 
-    ``store`` takes the index of a unit, the result of ``units.score``, and the number of truncated answers;
-    its results are yielded.
+    ``store`` takes the index of a unit, the unit and its scores (P,); its results are yielded.
     """
+    prepared_units = enumerate(read(unit, scorer, answers) for unit in units)
+    following = next(prepared_units, None)  # in this thread, which then has the device
     with ThreadPoolExecutor(1) as reader, ThreadPoolExecutor(1) as writer:
-        prepared_units = enumerate(read(unit, scorer, answers) for unit in units)
-        reading = reader.submit(next, prepared_units, None)
         storing: Future[T] | None = None
-        while (following := reading.result()) is not None:
+        while following is not None:
             index, prepared = following
             reading = reader.submit(next, prepared_units, None)
-            remaining = prepared.unit.pairs
-
-            def scored(pairs: int) -> None:
-                nonlocal remaining
-                remaining -= pairs
-                bar.update(pairs)
-
-            frame = score(prepared, scorer, scored)
-            bar.update(remaining)  # of a scorer that counts none
+            scores = prepared.work.score(bar.update)
             if storing is not None:
                 yield storing.result()
-            storing = writer.submit(store, index, frame, prepared.truncated)
+            storing = writer.submit(store, index, prepared, scores)
+            following = reading.result()
         if storing is not None:
             yield storing.result()
 
@@ -145,10 +237,11 @@ def score_files(
     check_scored_output(output, overwrite=overwrite)
     executor = executor if executor is not None else Executor()
     started = time.monotonic()
-    shared = current_input(answers)
+    given = current_input(answers)
     with progress("loading model"):
-        scorer = executor.open(system, units, shared)
+        scorer = executor.open(system, units, given)
     tag = tag if tag is not None else scorer.tag
+    shared = shared_answers(units, given)
     inputs = input_files(units, shared)
     for file in (output, sidecar_path(output)):
         check_apart(file, [each.path for each in inputs])
@@ -192,6 +285,114 @@ def score_files(
         _publish(output, parts, document)
     _log_counts(str(output), found, scorer)
     return scored
+
+
+def parts_folder(output: PathOrUrl) -> Location:
+    """The folder of the records and parts of a run until it is complete."""
+    return location(f"{output_location(output)}.parts")
+
+
+def plan(
+    units: Sequence[Unit], scorer: Scorer, output: PathOrUrl, tag: str, shared: dict[str, Input | None]
+) -> list[Part]:
+    """The parts of a run, one per unit, in the order of the pools.
+
+    Args:
+        units: the units of the pools.
+        scorer: the scorer of the units; its fingerprint decides the names of the parts.
+        output: the run; its name decides the form, see ``data.runs``.
+        tag: the tag of the run.
+        shared: the result of ``shared_answers``.
+    """
+    folder = parts_folder(output)
+    target = output_location(output) if is_folder(output) else folder
+    suffix = part_suffix(output)
+    parts = []
+    for number, unit in enumerate(units):
+        decisive = [
+            _identity(Input(unit.path, unit.version)),
+            _identity(shared[_folder(unit.path)]),
+            *(unit.row_groups, unit.rows, scorer.fingerprint, __version__, tag, suffix),
+        ]
+        digest = hashlib.sha256(json.dumps(decisive).encode()).hexdigest()[:24]
+        stem = f"{number:06}-{digest}"
+        parts.append(Part(number, unit, target / f"{stem}{suffix}", folder / f"{stem}.json", tag))
+    return parts
+
+
+def _identity(file: Input | None) -> list[str | None] | None:
+    """What differs between a file and its replacement: its name and its version."""
+    if file is None:
+        return None
+    # A local folder may be moved; a remote file is identified by its URL.
+    return [file.path if is_remote(file.path) else file.path.rpartition("/")[2], file.version]
+
+
+def _folder(path: str) -> str:
+    """The folder of a file; ``pathlib`` takes a second for thousands of files."""
+    return path.rpartition("/")[0]
+
+
+def shared_answers(units: Sequence[Unit], given: Input | None = None) -> dict[str, Input | None]:
+    """The file of shared answers of each folder of pools; ``given``, if not None, is that of all."""
+    folders = {_folder(unit.path): unit.path for unit in units}
+    if given is not None:
+        return dict.fromkeys(folders, given)
+    with ThreadPoolExecutor(_REQUESTS) as threads:
+        found = threads.map(lambda path: current_input(answers_beside(path)), folders.values())
+        return dict(zip(folders, found, strict=True))
+
+
+def current_input(path: PathOrUrl | None) -> Input | None:
+    """A file with its version; None for None."""
+    return Input(str(path), stat(path).version) if path is not None else None
+
+
+def input_files(units: Sequence[Unit], shared: dict[str, Input | None]) -> list[Input]:
+    """The pools files of units and the files of their shared answers, each once."""
+    pools = (Input(unit.path, unit.version) for unit in units)
+    return list(dict.fromkeys([*pools, *filter(None, shared.values())]))
+
+
+def missing_parts(parts: Sequence[Part]) -> list[Part]:
+    """The parts that were not written."""
+    folders = {path.parent for part in parts for path in (part.path, part.record)}
+    found = {folder: set(names(folder)) for folder in folders}
+    return [
+        part
+        for part in parts
+        if not all(path.name in found[path.parent] for path in (part.path, part.record))
+    ]
+
+
+def read_records(parts: Sequence[Part]) -> Iterator[Record]:
+    """Read the records of parts."""
+    with ThreadPoolExecutor(_REQUESTS) as threads:
+        yield from threads.map(_read_record, parts)
+
+
+def _read_record(part: Part) -> Record:
+    with file_errors(part.record):
+        document = json.loads(part.record.read_bytes())
+    return Record(**document | {"questions": pl.Series(document["questions"], dtype=pl.String)})
+
+
+def check_questions(units: Sequence[Unit], questions: Sequence[pl.Series]) -> None:
+    """Raise if a question is in two units; ``questions`` are the question ids of each unit."""
+    numbers = [pl.repeat(number, len(of_unit), eager=True) for number, of_unit in enumerate(questions)]
+    frame = pl.DataFrame({"question_id": pl.concat(questions), "unit": pl.concat(numbers)})
+    repeated = frame.filter(pl.col("question_id").is_duplicated())
+    if repeated.is_empty():
+        return
+    question = repeated["question_id"][0]
+    first, again = repeated.filter(pl.col("question_id") == question)["unit"].head(2)
+    raise InputError(
+        units[again].path,
+        position=units[again].position,
+        column="question_id",
+        value=question,
+        expected=f"one pool per question, but it is also in {units[first].path}, {units[first].position}",
+    )
 
 
 def check_scored_output(output: PathOrUrl, *, overwrite: bool = False) -> None:
@@ -290,24 +491,21 @@ def score_in_memory(
     Returns:
         question_id, answer_id, score (f64), as in the run file of ``score_files``; the tag of the scorer.
     """
-    shared, executor = current_input(answers), Executor()
+    given, executor = current_input(answers), Executor()
     with progress("loading model"):
-        scorer = executor.open(system, units, shared)
-    inputs = input_files(units, shared)
+        scorer = executor.open(system, units, given)
+    inputs = input_files(units, shared_answers(units, given))
     with progress("score", sum(unit.pairs for unit in units), "pairs") as bar:
-        scored = list(score_units(units, scorer, executor.answers, bar, _in_memory))
+        rows = score_units(units, scorer, executor.answers, bar, lambda index, *unit: scored_rows(*unit))
+        results = list(rows)
         check_unchanged(inputs)
-    frame = pl.concat(frame for frame, _ in scored)
-    records = [record for _, record in scored]
+    frame = pl.concat(frame for frame, _ in results)
+    records = [record for _, record in results]
     check_questions(units, [record.questions for record in records])
     # A run file has no negative zero.
     score = pl.when(pl.col("score") == 0).then(0.0).otherwise(pl.col("score").cast(pl.Float64))
     _log_counts(scorer.tag, records, scorer)
     return rank_candidates(frame.with_columns(score=score)).drop("rank"), scorer.tag
-
-
-def _in_memory(index: int, frame: pl.DataFrame, truncated: int) -> tuple[pl.DataFrame, Record]:
-    return frame, record_of(frame, truncated)
 
 
 def _log_counts(name: str, records: Sequence[Record], scorer: Scorer) -> None:

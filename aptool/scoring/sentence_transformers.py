@@ -9,6 +9,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -22,7 +23,7 @@ from aptool.environment import Backend, Precision, require, versions_of
 from aptool.errors import AptoolError, InputError, first_line
 from aptool.models.device import check_precision, exact_products, is_out_of_memory, pick_device
 from aptool.models.hub import CONFIG, MODULES, ST_CONFIG, find_folder, model_name
-from aptool.scoring.systems import Scorer, System
+from aptool.scoring.systems import Count, Scorer, System, Work
 
 # Packages whose versions decide scores.
 _PACKAGES = ("sentence-transformers", "transformers", "tokenizers", "torch")
@@ -70,15 +71,10 @@ class SentenceTransformers(System):
     def open(
         self, units: Sequence[Unit] = (), answers: Answers | None = None, device: str | None = None
     ) -> "SentenceTransformersScorer":
-        target = pick_device(self.open_device) if device is None else torch.device(device)
+        target = pick_device(self.device) if device is None else torch.device(device)
         check_precision("--precision", self.precision, target)
         model = self.model if self.model is not None else load_checkpoint(self).to(target)
         return SentenceTransformersScorer(self, model, str(target))
-
-    @property
-    def open_device(self) -> str:
-        """The device of the network."""
-        return "cpu" if self.backend == "openvino" else self.device
 
 
 class SentenceTransformersScorer(Scorer):
@@ -109,9 +105,9 @@ class SentenceTransformersScorer(Scorer):
         super().__init__(replace(system, model=None), tag, [description, self._batch], description)
 
     @override
-    def score(self, inputs: PoolBatch, progress: Callable[[int], None] = lambda pairs: None) -> np.ndarray:
-        questions, answers = inputs.questions.to_pylist(), inputs.answers.to_pylist()
-        return self.score_texts(questions, answers, inputs.pair_question, inputs.pair_answer, progress)
+    def prepare(self, pools: PoolBatch) -> Work:
+        texts = pools.questions.to_pylist(), pools.answers.to_pylist()
+        return Work(partial(self.score_texts, *texts, pools.pair_question, pools.pair_answer))
 
     def score_texts(
         self,
@@ -119,7 +115,7 @@ class SentenceTransformersScorer(Scorer):
         answers: Sequence[str],
         pair_question: np.ndarray,
         pair_answer: np.ndarray,
-        progress: Callable[[int], None] = lambda pairs: None,
+        count: Count = lambda pairs: None,
     ) -> np.ndarray:
         """(P,) float32 scores of pairs of distinct questions and answers."""
         scores = np.empty(len(pair_answer), dtype=np.float32)
@@ -127,7 +123,7 @@ class SentenceTransformersScorer(Scorer):
         with _library_errors(self._folder), torch.inference_mode():
             for rows, of_rows in score(questions, answers, pair_question, pair_answer):
                 scores[rows] = of_rows
-                progress(len(rows))
+                count(len(rows))
         return scores
 
     def _score_pairs(

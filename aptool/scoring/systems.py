@@ -5,7 +5,8 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from typing_extensions import override
@@ -14,6 +15,9 @@ from aptool.data.pools import Answers, PoolBatch, Unit, read_pools
 from aptool.progress import progress
 from aptool.text.bm25 import BM25, K1, B, WordCounts
 from aptool.text.words import unicode_words
+
+# Counts further pairs that are scored.
+Count: TypeAlias = Callable[[int], object]
 
 # Names of the untrained systems.
 BASELINES = ("bm25", "random")
@@ -41,8 +45,15 @@ class System(ABC):
         """
 
 
-class Scorer(ABC):
-    """An open system. It scores pools in two steps, of which the first uses no accelerator."""
+class Work(NamedTuple):
+    """Pools that are ready to be scored."""
+
+    score: Callable[..., np.ndarray]  # of a ``Count``; (P,) float32 scores, in the order of the pools
+    truncated: int = 0  # answers truncated at the model's limit
+
+
+class Scorer:
+    """An open system. A subclass has its own ``score``, or a ``prepare`` that returns other work."""
 
     max_answer_tokens: int | None = None  # longer answers are truncated
     device: str = "cpu"
@@ -63,20 +74,13 @@ class Scorer(ABC):
         self.fingerprint = json.dumps(settings, sort_keys=True)  # differs if scores may differ
         self.description = dict(description)
 
-    def prepare(self, pools: PoolBatch) -> Any:
-        """Return the input of ``score``."""
-        return pools
+    def prepare(self, pools: PoolBatch) -> Work:
+        """Prepare pools, such as tokenize them, without an accelerator."""
+        return Work(partial(self.score, pools))
 
-    @abstractmethod
-    def score(self, inputs: Any, progress: Callable[[int], None] = lambda pairs: None) -> np.ndarray:
-        """Return (P,) float32 scores of all pairs, in the order of the pools.
-
-        ``progress`` is called with the number of pairs of each scored block, if there are blocks.
-        """
-
-    def truncated(self, inputs: Any) -> int:
-        """Return the number of truncated answers."""
-        return 0
+    def score(self, pools: PoolBatch, count: Count = lambda pairs: None) -> np.ndarray:
+        """Return (P,) float32 scores of all pairs; call ``count`` with the number of pairs of each block."""
+        raise NotImplementedError(type(self).__name__)
 
 
 @dataclass(frozen=True)
@@ -101,11 +105,12 @@ class RandomScorer(Scorer):
         super().__init__(system, "random", ["random", self._seed], description)
 
     @override
-    def score(self, inputs: PoolBatch, progress: Callable[[int], None] = lambda pairs: None) -> np.ndarray:
-        questions = inputs.question_ids.to_pylist()
-        answers = inputs.answer_ids.to_pylist()
-        pairs = zip(inputs.pair_question.tolist(), answers, strict=True)
-        return np.array([self._number(questions[q], answer) for q, answer in pairs], dtype=np.float32)
+    def score(self, pools: PoolBatch, count: Count = lambda pairs: None) -> np.ndarray:
+        questions, answers = pools.question_ids.to_pylist(), pools.answer_ids.to_pylist()
+        pairs = zip(pools.pair_question.tolist(), answers, strict=True)
+        scores = np.array([self._number(questions[q], answer) for q, answer in pairs], dtype=np.float32)
+        count(len(scores))
+        return scores
 
     def _number(self, question_id: str, answer_id: str) -> float:
         digest = hashlib.blake2b(f"{self._seed}\t{question_id}\t{answer_id}".encode(), digest_size=3).digest()
@@ -134,14 +139,15 @@ class Bm25Scorer(Scorer):
         super().__init__(Bm25(counts), "bm25", ["bm25", counts.fingerprint], description)
 
     @override
-    def score(self, inputs: PoolBatch, progress: Callable[[int], None] = lambda pairs: None) -> np.ndarray:
-        queries = [unicode_words(question) for question in inputs.questions.to_pylist()]
+    def score(self, pools: PoolBatch, count: Count = lambda pairs: None) -> np.ndarray:
+        queries = [unicode_words(question) for question in pools.questions.to_pylist()]
         known = self._counts.frequencies
         asked = {word: known[word] for query in queries for word in query if word in known}
-        index = BM25(inputs.answers.to_pylist(), replace(self._counts, frequencies=asked))
-        scores = np.zeros(len(inputs.pair_answer), dtype=np.float32)
-        for query, begin, end in zip(queries, inputs.offsets[:-1], inputs.offsets[1:], strict=True):
-            scores[begin:end] = index.scores(query)[inputs.pair_answer[begin:end]]
+        index = BM25(pools.answers.to_pylist(), replace(self._counts, frequencies=asked))
+        scores = np.zeros(len(pools.pair_answer), dtype=np.float32)
+        for query, begin, end in zip(queries, pools.offsets[:-1], pools.offsets[1:], strict=True):
+            scores[begin:end] = index.scores(query)[pools.pair_answer[begin:end]]
+            count(int(end - begin))
         return scores
 
 

@@ -29,7 +29,7 @@ from aptool.files import local_copy, stat
 from aptool.models.build import code_of
 from aptool.models.device import seed_generators
 from aptool.models.hub import CONFIG, trained_config
-from aptool.models.tensor_file import read_tensors, write_tensors
+from aptool.models.model import read_tensors, write_tensors
 from aptool.outputs import output_file, remove_tree
 from aptool.paths import Location, PathOrUrl, is_remote, location, output_location
 from aptool.training.process_group import ProcessGroup

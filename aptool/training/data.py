@@ -22,8 +22,8 @@ from aptool.environment import available_memory
 from aptool.errors import AptoolError, InputError
 from aptool.evaluation.measures import evaluate_frames
 from aptool.evaluation.names import DEFAULT_MEASURES
+from aptool.models.build import Ranker
 from aptool.models.ragged import Ragged, rows_of
-from aptool.models.ranker import Ranker
 from aptool.progress import progress
 from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.text.tokenizer import TextTokenizer, Tokens
@@ -289,7 +289,7 @@ def keep_states(ranker: Ranker, texts: Sequence[Tokens]) -> None:
     memory = StateMemory(device)
     encoder.eval()  # disables dropout
     for tokens in texts:
-        memory.add(tokens, encoder.all_states)
+        memory.add(tokens, lambda texts: encoder.states(texts, texts.row_numbers()))
     encoder.state_cache = memory
 
 

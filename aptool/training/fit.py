@@ -13,7 +13,7 @@ from aptool.data.collection import Collection
 from aptool.documents import parse_json
 from aptool.errors import InputError
 from aptool.evaluation.names import measure_names
-from aptool.models.build import check_recipe, initialize
+from aptool.models.build import check_recipe
 from aptool.models.device import (
     check_precision,
     exact_products,
@@ -23,7 +23,7 @@ from aptool.models.device import (
     to_device,
 )
 from aptool.models.hub import CONFIG
-from aptool.models.initialization import TrainingTexts
+from aptool.models.initialization import TrainingTexts, check_start, initialize
 from aptool.models.model import opened_folder, read_config, save_model
 from aptool.outputs import EXPECTED, check_apart, check_output_folder, lock
 from aptool.paths import Location, PathOrUrl, location
@@ -132,13 +132,7 @@ def fit_in_group(
     initial_texts = TrainingTexts(texts.all(), partial(all_texts, collection), seed, cache)
     with group.first_process_first(), progress("loading model"):
         # The other processes read the vectors that the first process learned.
-        if recipe.start.model:
-            from aptool.models.start import initial_system
-
-            system = initial_system(recipe, initial_texts)
-        else:
-            system = initialize(recipe, initial_texts)
-    ranker, tokenizer, recipe, with_vectors = system
+        ranker, tokenizer, recipe, with_vectors = initialize(recipe, initial_texts)
     with group.together(), progress("tokenizing"):
         examples = tokenize(texts, tokenizer, recipe.text)
         dev = DevSet(collection, DEV, tokenizer, recipe.text)
@@ -207,8 +201,6 @@ def check_training(
     """
     check_recipe(recipe)
     if recipe.start.model:
-        from aptool.models.start import check_start
-
         check_start(recipe)
         check_apart(location(output) / CONFIG, [location(recipe.start.model) / CONFIG])
     (name,) = measure_names([recipe.training.dev_measure])

@@ -21,9 +21,9 @@ from torch import Tensor, nn
 
 from aptool.config import TrainingOptions
 from aptool.errors import AptoolError, counted
+from aptool.models.build import Ranker
 from aptool.models.device import memory_for, repeatable_sums
 from aptool.models.encoders import WordEncoder
-from aptool.models.ranker import Ranker
 from aptool.progress import measures_line, progress
 from aptool.training.checkpoint import (
     CheckpointTimer,

@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from aptool.config import TrainingOptions
+from aptool.models.build import Ranker
 from aptool.models.device import send
 from aptool.models.encoders import WordEncoder
 from aptool.models.ragged import Ragged
-from aptool.models.ranker import Ranker
 from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.text.tokenizer import Tokens
 from aptool.training.data import TrainingSet

@@ -9,7 +9,6 @@ import this module, too.
 """
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from urllib.error import URLError
@@ -20,7 +19,7 @@ from typing_extensions import override
 
 from aptool import AptoolError
 from aptool.data.pools import PoolBatch
-from aptool.scoring.systems import Scorer, System
+from aptool.scoring.systems import Count, Scorer, System
 
 
 @dataclass(frozen=True)
@@ -44,8 +43,12 @@ class RerankScorer(Scorer):
         super().__init__(system, "rerank", settings, {"name": system.model, "server": system.url})
 
     @override
-    def score(self, inputs: PoolBatch, progress: Callable[[int], None] = lambda pairs: None) -> np.ndarray:
-        return np.concatenate([self._scores(pool.question, pool.texts) for pool in inputs.records()])
+    def score(self, pools: PoolBatch, count: Count = lambda pairs: None) -> np.ndarray:
+        scores = []
+        for pool in pools.records():
+            scores.append(self._scores(pool.question, pool.texts))
+            count(len(pool.texts))
+        return np.concatenate(scores)
 
     def _scores(self, question: str, texts: list[str]) -> np.ndarray:
         body = {"model": self._server.model, "query": question, "documents": texts}

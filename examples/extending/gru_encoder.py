@@ -16,8 +16,7 @@ from torch import nn
 
 from aptool.config import WIDEST, bounded
 from aptool.models.build import ENCODERS
-from aptool.models.encoders import WordEncoder
-from aptool.models.initialization import EncoderSpec
+from aptool.models.encoders import EncoderSpec, WordEncoder
 from aptool.models.ragged import Ragged
 
 

@@ -10,7 +10,8 @@ import sys
 import termios
 
 from aptool import progress
-from aptool.cli.tables import messages_on_stderr, print_table
+from aptool.cli.main import messages_on_stderr
+from aptool.cli.tables import print_table
 
 ROWS = [["run", "MAP", "MRR"], ["[red]a[/red].run", "0.5", "0.25"], ["b.run", "0.125", "1"]]
 

@@ -115,7 +115,7 @@ def test_signal_during_imports_is_one_line(end, module, action, tmp_path):
 @pytest.mark.parametrize(
     ("function", "command"),
     [
-        ("aptool.scoring.units:part_bytes", "score {tiny}/test.pools.parquet --model bm25 --output out"),
+        ("aptool.scoring.run:part_bytes", "score {tiny}/test.pools.parquet --model bm25 --output out"),
         ("aptool.data.folds:_share", "data folds {tiny} --output out"),
         ("aptool.data.runs:run_lines", "fuse {a} {b} --output out"),
     ],

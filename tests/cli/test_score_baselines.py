@@ -71,7 +71,7 @@ def test_random_scores_use_seed_0(aptool, folder):
     from aptool.data.pools import list_units, read_pools
     from aptool.scoring.systems import RandomScores
 
-    assert aptool("score", "two.pools.parquet", "--model", "random").code == 0
+    assert aptool("score", "two.pools.parquet", "--model", "random", "--output", "two.run").code == 0
 
     expected = RandomScores(0).open().score(read_pools(list_units(["two.pools.parquet"])[0]))
     lines = [line.split() for line in (folder / "two.run").read_text().splitlines()]

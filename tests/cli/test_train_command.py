@@ -65,7 +65,7 @@ def test_default_preset_model_and_output(aptool, folder, collection_folder):
     shutil.copytree(collection_folder, "data/small")
 
     trained = aptool("train", "data/small")
-    scored = aptool("score", "data/small/test.pools.parquet")
+    scored = aptool("score", "data/small/test.pools.parquet", "--output", "data/small/test.run")
 
     assert (trained.code, scored.code) == (0, 0)
     assert trained.err[0] == "--output models/ap-cnn (default)"

@@ -11,8 +11,7 @@ from tiny import labelled_pools, row, write_pools
 from aptool.data.pools import list_units
 from aptool.files import expand
 from aptool.outputs import output_file
-from aptool.scoring.run import score_files
-from aptool.scoring.units import parts_folder
+from aptool.scoring.run import parts_folder, score_files
 
 UNITS = 8
 

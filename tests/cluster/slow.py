@@ -35,8 +35,8 @@ class SlowScorer(RandomScorer):
         self._notes = Path(system.notes)
         self._seconds = system.seconds
 
-    def score(self, inputs, progress):
-        questions = inputs.question_ids.to_pylist()
+    def score(self, pools, count):
+        questions = pools.question_ids.to_pylist()
         with (self._notes / "scored").open("a") as file:  # a short line is written atomically
             file.write(f"{os.getpid()} {questions[0]}\n")
         trouble = self._notes / "trouble"
@@ -49,7 +49,7 @@ class SlowScorer(RandomScorer):
         time.sleep(self._seconds)
         while (self._notes / "hold").exists():
             time.sleep(0.02)
-        return super().score(inputs)
+        return super().score(pools, count)
 
 
 def run_out_of_memory():

@@ -7,8 +7,7 @@ import torch
 from tiny import ranker, tokens
 
 from aptool.models import encoders
-from aptool.models.encoders import BiLstmEncoder, CnnEncoder
-from aptool.models.initialization import EncoderSpec
+from aptool.models.encoders import BiLstmEncoder, CnnEncoder, EncoderSpec
 from aptool.models.ragged import Ragged
 
 SHORT, LONG, ONE = [4, 2], [7, 3, 9, 2, 5, 11, 2], [6]

@@ -5,15 +5,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from tiny import recipe, row, write_pools
+from tiny import recipe
 from torch import tensor
 
-from aptool.config import TextOptions
-from aptool.data.pools import list_units, read_answers, read_pools, write_answers
 from aptool.errors import InputError
 from aptool.models.build import check_recipe
 from aptool.models.features import COLUMNS, HEADS, PairFeatures, WordBags
-from aptool.scoring.model_system import PoolTokenizer
 from aptool.text.tokenizer import WordTokenizer, concatenated
 from aptool.training.losses import logistic
 
@@ -117,6 +114,7 @@ def test_the_logistic_loss_has_a_gradient_without_a_negative():
 @pytest.mark.parametrize(
     ("more", "phrase"),
     [
+        (("pooling.type=abcnn",), "head.type: 'none': expected one of linear, hidden"),
         (("features.columns=overlap",), "head.type: 'none': expected one of linear, hidden"),
         (("features.columns=overlup", "head.type=linear"), "features.columns: 'overlup': expected some of"),
         (("head.type=hiden",), "head.type: 'hiden': expected one of none, linear, hidden"),
@@ -126,18 +124,3 @@ def test_impossible_combination_is_refused(more, phrase):
     with pytest.raises(InputError) as error:
         check_recipe(recipe("qa-cnn", *more))
     assert phrase in str(error.value)
-
-
-def test_shared_answers_keep_their_words(tokenizer, tmp_path):
-    # The second row group uses cached tokens of the first.
-    write_answers(tmp_path / "answers.parquet", [("a1", "the zebra ?"), ("a2", "river"), ("a3", "unicorn")])
-    names = {"q1": ("a1", "a2"), "q2": ("a1", "a3")}
-    first, second = (row(q, "zebra", [(a, None) for a in both]) for q, both in names.items())
-    path = write_pools(tmp_path / "pools.parquet", [first], [second])
-    shared = read_answers(tmp_path / "answers.parquet")
-    pools = PoolTokenizer(tokenizer, TextOptions())
-
-    for unit in list_units([path]):
-        read = read_pools(unit, shared)
-        answers = pools.tokenize(read).answers
-        assert answers.words.tolist() == tokenizer.encode(read.answers).words.tolist()

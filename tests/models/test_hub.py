@@ -8,8 +8,8 @@ from networks import REASON, write_network
 
 from aptool.errors import AptoolError
 from aptool.models.hub import pinned_name
+from aptool.models.initialization import training_recipe
 from aptool.models.model import FILES, load_model
-from aptool.models.start import training_recipe
 
 huggingface_hub = pytest.importorskip("huggingface_hub")
 RepositoryNotFoundError = pytest.importorskip("huggingface_hub.errors").RepositoryNotFoundError

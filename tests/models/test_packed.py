@@ -2,15 +2,14 @@
 
 import copy
 
-import numpy as np
 import pytest
 import torch
 from networks import REASON, corpus
 from tiny import tokens
 
-from aptool.models.initialization import EncoderSpec
+from aptool.models.encoders import EncoderSpec
 from aptool.models.ragged import Ragged
-from aptool.models.transformer import TransformerEncoder, TransformerOptions, attend
+from aptool.models.transformer import TransformerEncoder, TransformerOptions
 
 transformers = pytest.importorskip("transformers", reason=REASON)
 
@@ -50,7 +49,7 @@ def test_states_equal_those_of_single_texts(kind):
     ids = Ragged.of(tokens(*TEXTS))
 
     with torch.inference_mode():
-        actual = encoder.all_states(ids)
+        actual = encoder(ids).values
         expected = [reference(input_ids=torch.tensor([text])).last_hidden_state[0] for text in TEXTS]
 
     assert encoder.is_packed == (kind in PACKED)
@@ -59,13 +58,3 @@ def test_states_equal_those_of_single_texts(kind):
 
 def test_a_decoder_is_not_packed():
     assert not encoder_of("bert", SMALL | {"is_decoder": True}).is_packed
-
-
-def test_attention_stays_within_texts():
-    # One head of size 1: the values of the first text are 1 and 3, of the second text 10.
-    values = torch.tensor([1.0, 3.0, 10.0, 10.0, 10.0]).reshape(1, 1, 5, 1)
-    same = torch.zeros(1, 1, 5, 1)  # every token attends equally to all
-
-    attended, _ = attend(torch.nn.Module(), same, same, values, None, np.array([2, 3]))
-
-    assert attended.flatten().tolist() == [2, 2, 10, 10, 10]

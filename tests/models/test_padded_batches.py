@@ -36,7 +36,7 @@ def tiny_encoder(kind="bert"):
 
 
 def encode(encoder, texts):
-    return encoder.all_states(texts)
+    return encoder(texts).values
 
 
 def fine_tune(network, texts):
@@ -66,14 +66,14 @@ def test_attention_has_few_shapes(use, monkeypatch):
         return query.clone()
 
     monkeypatch.setattr(F, "scaled_dot_product_attention", attention)
-    texts = random_texts(3_000)
+    texts = random_texts(1_200)
     exact_products()
     with SimulatedGpu(), torch.no_grad():
         network = build().to("cuda")
-        for part in np.split(np.arange(3_000), [1, 3, 10, 50, 200, 1000]):
+        for part in np.split(np.arange(1_200), [1, 3, 10, 50, 200]):
             read(network, moved(texts.select(part)))
 
-    assert 8 <= len(shapes) <= MOST_SHAPES
+    assert 6 <= len(shapes) <= MOST_SHAPES
 
 
 @pytest.mark.parametrize("kind", [*PACKED, *NOT_PACKED])

@@ -64,16 +64,6 @@ def test_attention_weights_are_zero_on_padding(attentive):
     assert weights_a[0].tolist() == [1, 0, 0, 0, 0]
 
 
-def test_attention_depends_on_the_partner(attentive):
-    # A = (1, -4) alone: Qᵀ U A = 1/2, 3/4 - 4 = -13/4, so the weights turn to the first question state.
-    weights_q, _ = attentive.attention(Ragged.join([Q]), Ragged.join([tensor([[1.0, -4]])]))
-
-    first, second = math.exp(math.tanh(0.5)), math.exp(math.tanh(-3.25))
-    assert weights_q.tolist()[0] == pytest.approx(
-        [first / (first + second), second / (first + second)], abs=1e-6
-    )
-
-
 def test_max_pooling_is_tanh_of_the_maximum_per_feature():
     pooling = MaxPooling(2, MaxPooling.Options())
     # All features of the second text are negative: its maxima would be 0 if padding counted.

@@ -4,11 +4,8 @@ import math
 
 import pytest
 import torch
-from published import published_recipe
 from torch import tensor
 
-from aptool.errors import InputError
-from aptool.models.build import check_recipe
 from aptool.models.papers import (
     AbcnnPooling,
     AlignmentPooling,
@@ -145,8 +142,3 @@ def test_the_joint_lstm_reads_question_then_answer():
         joined = torch.cat([texts[number], pooling.between[None], texts[number + 2]])
         expected = pooling.output(pooling.lstm(joined[None])[0].mean(1))
         assert scores[number].item() == pytest.approx(expected.item(), abs=1e-6)
-
-
-def test_many_columns_need_a_head():
-    with pytest.raises(InputError, match=r"head\.type: 'none': expected one of linear, hidden"):
-        check_recipe(published_recipe("yin-2015", "head.type=none", "features.columns="))

@@ -28,12 +28,6 @@ def test_positions_count_within_each_sequence():
     assert length.tolist() == [3, 3, 3, 1, 2, 2]
 
 
-def test_selection_keeps_the_requested_order():
-    assert listed(WORDS.select(torch.tensor([2, 0, 2]))) == [[9, 9], [5, 6, 7], [9, 9]]
-    assert WORDS.rows(torch.tensor([2, 1])).tolist() == [4, 5, 3]
-    assert WORDS.rows(torch.tensor([], dtype=torch.int64)).tolist() == []
-
-
 @given(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=6), min_size=1, max_size=8), st.data())
 def test_selection_equals_indexing(sequences, data):
     ragged = Ragged.join([torch.tensor(sequence) for sequence in sequences])

@@ -9,12 +9,10 @@ from tiny import SYSTEMS, ranker, tokens
 from aptool.config import load_recipe
 from aptool.errors import InputError
 from aptool.models.attention import AttentivePooling
-from aptool.models.build import build_ranker, check_recipe
-from aptool.models.encoders import CnnEncoder
-from aptool.models.initialization import EncoderSpec
+from aptool.models.build import Ranker, build_ranker, check_recipe
+from aptool.models.encoders import CnnEncoder, EncoderSpec
 from aptool.models.pooling import MaxPooling
 from aptool.models.ragged import Ragged
-from aptool.models.ranker import Ranker
 
 # Words 1, 2, 3 have the one-dimensional vectors 1, 2, -1. The question reads 1 2, the answer 2 3 1.
 VECTORS = torch.tensor([[0.0], [1], [2], [-1]])
@@ -131,6 +129,7 @@ def test_dropout_acts_in_training_only():
     [
         ("encoder.type=gru", "encoder.type: 'gru': expected one of cnn, bilstm"),
         ("pooling.type=median", "pooling.type: 'median': expected one of max, attentive"),
+        ("similarity.type=gesdd", "similarity.type: 'gesdd': expected one of cosine, gesd"),
         ("encoder.widow=3", "encoder.widow: unknown option; expected 'window' perhaps"),
         ("encoder.window=three", "encoder.window: 'three': expected an integer"),
         ("encoder.window=0", "encoder.window: 0: expected 1 or more"),

@@ -5,11 +5,8 @@ from functools import partial
 
 import pytest
 import torch
-from tiny import recipe
 from torch import tensor
 
-from aptool.errors import InputError
-from aptool.models.build import check_recipe
 from aptool.models.pooling import SIMILARITIES, distances
 
 # x = (1, 2), y = (4, -2): x · y = 0, ‖x‖ = √5, ‖y‖ = √20, ‖x − y‖ = √(9 + 16) = 5.
@@ -98,10 +95,3 @@ def test_gradients_equal_numerical_differences(name):
 
     assert torch.autograd.gradcheck(similarity, (x, y))
     assert torch.autograd.gradcheck(partial(every_pair, similarity), (x, y))
-
-
-def test_invalid_similarities_are_refused():
-    with pytest.raises(InputError, match=r"similarity\.type: 'gesdd': expected one of cosine, gesd"):
-        check_recipe(recipe("qa-cnn", "similarity.type=gesdd"))
-    with pytest.raises(InputError, match=r"similarity\.gama"):
-        check_recipe(recipe("qa-cnn", "similarity.type=gesd", "similarity.gama=2"))

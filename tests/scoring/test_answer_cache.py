@@ -5,7 +5,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aptool.scoring.kernels import EncodedAnswers, Workspace
 from aptool.scoring.ranker_scorer import UNCACHED, AnswerCache
 
 # By key, the number of rows of an encoded answer; -1 has no key.
@@ -33,21 +32,3 @@ def test_answers_are_cached_by_key_in_batches_that_fit(batches, capacity):
         for key, batch, start, count in zip(keys.tolist(), *(part.tolist() for part in index), strict=True)
         if batch >= 0
     } == {key: rows.tolist() for key, rows in expected.items()}
-
-
-def test_joined_answers_are_the_same_in_a_workspace_that_is_used_again():
-    workspace = Workspace()
-    for sizes in ([3, 2], [1, 1], [4, 7]):  # the second one needs less memory, the third one more
-        batches = [torch.rand(size, 5) for size in sizes]
-        batch, starts, counts = (
-            np.array([1, 0, 0]),
-            np.array([0, 0, sizes[0] - 1]),
-            np.array([sizes[1], 1, 1]),
-        )
-        answers = EncodedAnswers(batches, batch, starts, counts, counts)
-
-        joined = answers.joined(workspace)
-
-        assert len(joined.batches) == 1
-        for number in range(3):
-            assert torch.equal(joined.rows(number), answers.rows(number))

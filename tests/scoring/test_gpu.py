@@ -95,8 +95,8 @@ def test_memory_does_not_grow_with_the_number_of_pairs(pooling, monkeypatch):
     # Answers as short as questions: not the products, but states of questions and vectors are largest.
     monkeypatch.setattr(kernels, "ELEMENTS", 1 << 14)
     peaks = []
-    for pool in (15, 60):
-        work = workload(60, 60, pool, longest=5)
+    for pool in (8, 30):
+        work = workload(30, 30, pool, longest=5)
         with SimulatedGpu() as gpu:
             system = pooled(pooling, words=300, dim=12, size=32).to("cuda")
             scorer = RankerScorer(system, device="cuda", tokens_per_batch=300)

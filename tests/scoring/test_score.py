@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +19,6 @@ from aptool.errors import InputError
 from aptool.models.model import load_model
 from aptool.scoring import run as scoring
 from aptool.scoring.systems import RandomScorer, RandomScores, Scorer
-from aptool.scoring.units import read as read_unit
-from aptool.scoring.units import score as score_unit
-from aptool.scoring.units import write as write_part
 
 GROUPS = 4  # row groups of three pools, eighteen candidates each
 
@@ -59,13 +57,14 @@ class Counting(Scorer):
         self._stop_after = stop_after
 
     def prepare(self, pools):
-        return self._scorer.prepare(pools)
+        work = self._scorer.prepare(pools)
+        return work._replace(score=partial(self._score, work))
 
-    def score(self, inputs, progress):
+    def _score(self, work, count):
         if self.scored == self._stop_after:
             raise RuntimeError("the power went out")
         self.scored += 1
-        return self._scorer.score(inputs)
+        return work.score(count)
 
 
 @pytest.fixture
@@ -122,8 +121,8 @@ def test_progress_counts_pairs_block_by_block(model_folder, folder):
 class Truncating(RandomScorer):
     max_answer_tokens = 7
 
-    def truncated(self, inputs):
-        return 2
+    def prepare(self, pools):
+        return super().prepare(pools)._replace(truncated=2)
 
 
 def test_pairs_of_units_and_truncated_answers_are_reported_once(folder):
@@ -168,8 +167,8 @@ class OtherExecutor(scoring.Executor):
 
     def run(self, missing, scorer, meter):
         for part in reversed(missing):
-            unit = read_unit(part.unit, scorer, None)
-            yield part.number, write_part(part, score_unit(unit, scorer), unit.truncated)
+            unit = scoring.read(part.unit, scorer, None)
+            yield part.number, scoring.write(part, unit, unit.work.score(meter.update))
 
 
 def test_the_run_does_not_depend_on_the_executor(system):
@@ -361,8 +360,8 @@ def test_scores_in_memory_are_the_rows_of_the_run_file(system):
 class Zeros(RandomScorer):
     """Alternating scores of 0 and -0, which are equal."""
 
-    def score(self, inputs, progress):
-        return np.resize(np.array([0.0, -0.0], np.float32), len(inputs.answer_ids))
+    def score(self, pools, count):
+        return np.resize(np.array([0.0, -0.0], np.float32), len(pools.answer_ids))
 
 
 def test_questions_without_a_ranking_are_counted_once(folder):

@@ -15,9 +15,8 @@ from aptool.data.pools import Unit, list_units, read_pools
 from aptool.errors import InputError
 from aptool.files import stat
 from aptool.paths import Url, names
-from aptool.scoring.run import score_files
+from aptool.scoring.run import parts_folder, score_files
 from aptool.scoring.systems import RandomScorer, RandomScores
-from aptool.scoring.units import parts_folder
 
 
 def score_and_die(phase, path, output):
@@ -94,10 +93,10 @@ def test_an_input_replaced_during_scoring_is_an_error(storage, local, tmp_path, 
     pools = folder / "test.pools.parquet"
 
     class Replacing(RandomScorer):
-        def score(self, inputs, progress):
+        def score(self, pools_read, count):
             new = write("dev", tmp_path / "new.parquet")
             new.replace(pools) if storage == "disk" else outputs.upload(new, pools)
-            return super().score(inputs)
+            return super().score(pools_read, count)
 
     with pytest.raises(InputError, match=r"test\.pools\.parquet: replaced while it was read"):
         score_files(list_units([pools]), Opened(Replacing(RandomScores())), folder / "new.run")

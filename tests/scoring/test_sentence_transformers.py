@@ -209,12 +209,12 @@ def test_small_blocks_have_the_same_scores(built, pools, tmp_path, monkeypatch, 
 def test_scores_on_a_simulated_gpu_are_those_of_a_cpu(built, pools, name):
     folder, _ = built(name)
     system, batch = SentenceTransformers(str(folder), "cpu"), read_pools(list_units([pools])[0])
-    expected = system.open().score(batch)
+    expected = system.open().prepare(batch).score()
     model = load_checkpoint(system)
 
     with SimulatedGpu():
         scorer = SentenceTransformersScorer(system, model.to("cuda"), "cuda")
-        actual = scorer.score(batch)
+        actual = scorer.prepare(batch).score()
 
     np.testing.assert_allclose(actual, expected, atol=1e-6)
 
@@ -330,4 +330,4 @@ def test_an_error_while_scoring_is_one_line(network, pools, tmp_path, monkeypatc
     monkeypatch.setattr(type(scorer.model), "encode_document", fail)
 
     with pytest.raises(AptoolError, match=r"no template; expected a checkpoint that sentence-transformers"):
-        scorer.score(read_pools(list_units([pools])[0]))
+        scorer.prepare(read_pools(list_units([pools])[0])).score()

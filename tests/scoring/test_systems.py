@@ -82,13 +82,13 @@ def test_a_model_tokenizes_pools_as_it_was_trained(pools, model_folder):
         row("q2", "WHERE is the River", [("a3", "river")]),
     )
 
-    texts = system.prepare(read)
-    scores = system.score(texts)
+    work = system.prepare(read)
+    scores = work.score()
 
     # What is beyond the limit cannot be seen, and case has no meaning.
     assert scores[0] == pytest.approx(scores[1], abs=1e-6)
     assert scores[2] == pytest.approx(scores[3], abs=1e-6)
-    assert system.truncated(texts) == 1
+    assert work.truncated == 1
     assert system.tag == "ap-cnn"
 
 
@@ -122,13 +122,13 @@ def test_shared_answers_are_tokenized_and_encoded_once_and_score_alike(tmp_path,
     for shared_unit, unit in zip(
         list_units([tmp_path / "shared.parquet"]), list_units([tmp_path / "own.parquet"]), strict=True
     ):
-        shared_texts = together.prepare(read_pools(shared_unit, shared))
-        scores = together.score(shared_texts)
+        shared_work = together.prepare(read_pools(shared_unit, shared))
+        scores = shared_work.score()
         answers_seen, answers_encoded = len(seen), len(encoded)
-        unshared = alone.prepare(read_pools(unit))
-        np.testing.assert_allclose(scores, alone.score(unshared), atol=1e-6)
+        work = alone.prepare(read_pools(unit))
+        np.testing.assert_allclose(scores, work.score(), atol=1e-6)
         del seen[answers_seen:], encoded[answers_encoded:]
-        assert together.truncated(shared_texts) == alone.truncated(unshared)
+        assert shared_work.truncated == work.truncated
 
     # 259 shared texts, and in each of three units a question and an answer of its own.
     assert (len(seen), len(encoded)) == (259 + 3 + 3, 259 + 3)
@@ -144,7 +144,7 @@ def test_another_answers_file_with_the_same_rows_has_other_scores(tmp_path, mode
     for name, texts in (("one", ["river", "kitchen"]), ("two", ["kitchen", "river"])):
         write_answers(tmp_path / f"{name}.parquet", zip(["a1", "a2"], texts, strict=True))
         pools = read_pools(unit, read_answers(tmp_path / f"{name}.parquet"))
-        scores.append(system.score(system.prepare(pools)))
+        scores.append(system.prepare(pools).score())
 
     assert scores[0].tolist() == scores[1][::-1].tolist()
     assert scores[0][0] != scores[0][1]

@@ -9,8 +9,17 @@ from tiny import row, write_pools
 from aptool.data.pools import list_units, write_answers
 from aptool.errors import AptoolError
 from aptool.files import Input
+from aptool.scoring.run import (
+    missing_parts,
+    parts_folder,
+    plan,
+    read,
+    read_records,
+    scored_rows,
+    shared_answers,
+    write,
+)
 from aptool.scoring.systems import RandomScorer, RandomScores
-from aptool.scoring.units import missing_parts, parts_folder, plan, read, read_records, score, write
 
 
 @pytest.fixture
@@ -24,11 +33,11 @@ def units(tmp_path, monkeypatch):
 
 def names(units, system=None, tag="x", answers=None, output="out.run"):
     scorer = (system or RandomScores(0)).open()
-    return [part.path.name for part in plan(units, scorer, output, tag, answers)]
+    return [part.path.name for part in plan(units, scorer, output, tag, shared_answers(units, answers))]
 
 
 def test_each_unit_has_a_part(units):
-    parts = plan(units, RandomScores(0).open(), "out.run", "x")
+    parts = plan(units, RandomScores(0).open(), "out.run", "x", shared_answers(units))
 
     assert [part.unit for part in parts] == units
     assert [part.number for part in parts] == [0, 1, 2]
@@ -57,7 +66,7 @@ def test_the_name_of_a_part_depends_on_everything_that_decides_its_lines(units, 
     write_pools("test.pools.parquet", *groups)
     other_names.append(names(list_units(["test.pools.parquet"])))
 
-    monkeypatch.setattr("aptool.scoring.units.__version__", "9.9")
+    monkeypatch.setattr("aptool.scoring.run.__version__", "9.9")
     other_names.append(names(units))
 
     assert len({*before, *(name for other in other_names for name in other)}) == 3 * 9
@@ -74,33 +83,35 @@ class Constant(RandomScorer):
         super().__init__(RandomScores())
         self.value = value
 
-    def score(self, inputs, progress):
-        return np.full(len(inputs.answer_ids), self.value, dtype=np.float32)
+    def score(self, pools, count=None):
+        return np.full(len(pools.answer_ids), self.value, dtype=np.float32)
 
 
 def scored(unit, scorer):
-    return score(read(unit, scorer, None), scorer)
+    """A unit and its scores."""
+    prepared = read(unit, scorer, None)
+    return prepared, prepared.work.score()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_a_score_that_is_not_finite_is_an_error(units, value):
     location = r"^test.pools.parquet: row group 1: question 'q2', answer 'a1': "
     with pytest.raises(AptoolError, match=rf"{location}score {value}: expected a finite number$"):
-        scored(units[1], Constant(value))
+        scored_rows(*scored(units[1], Constant(value)))
 
 
 @pytest.mark.parametrize("output", ["out.run", "out.run.gz", "out.parquet", "out/"])
 def test_a_part_is_missing_until_it_and_its_record_exist(units, output):
     scorer = RandomScores().open()
-    parts = plan(units, scorer, output, "x")
+    parts = plan(units, scorer, output, "x", shared_answers(units))
     assert missing_parts(parts) == parts
 
-    records = [write(part, scored(part.unit, scorer), 3) for part in parts]
+    records = [write(part, *scored(part.unit, scorer)) for part in parts]
 
     assert missing_parts(parts) == []
     for record, again in zip(records, read_records(parts), strict=True):
         assert (record[:3], record.questions.to_list()) == (again[:3], again.questions.to_list())
-    assert (records[1][:3], records[1].questions.to_list()) == ((4, 3, 0), ["q2", "q3"])
+    assert (records[1][:3], records[1].questions.to_list()) == ((4, 0, 0), ["q2", "q3"])
     assert len({*parts[0].path.parent.iterdir(), *parts[0].record.parent.iterdir()}) == 6
     parts[1].record.unlink()
     parts[2].path.unlink()
@@ -109,11 +120,11 @@ def test_a_part_is_missing_until_it_and_its_record_exist(units, output):
 
 def test_workers_write_the_same_part_at_the_same_time(units):
     scorer = RandomScores().open()
-    part = plan(units, scorer, "out.run", "x")[0]
-    frame = scored(part.unit, scorer)
+    part = plan(units, scorer, "out.run", "x", shared_answers(units))[0]
+    unit = scored(part.unit, scorer)
 
     with ThreadPoolExecutor(8) as threads:
-        records = list(threads.map(lambda _: write(part, frame, 0), range(40)))
+        records = list(threads.map(lambda _: write(part, *unit), range(40)))
 
     assert {record[:3] for record in records} == {(4, 0, 0)}
     assert sorted(part.path.parent.iterdir()) == sorted([part.path, part.record])

@@ -8,8 +8,8 @@ import torch
 from networks import QUESTIONS, REASON, TEXTS, colbert, cross_encoder, network_recipe, write_network
 
 import aptool
+from aptool.models.initialization import training_recipe
 from aptool.models.model import load_model
-from aptool.models.start import training_recipe
 from aptool.training.fit import fit
 
 pytest.importorskip("transformers", reason=REASON)

@@ -9,11 +9,10 @@ import torch
 from small_training import ADAM, POSITIVES, SGD, always, made, train
 from tiny import SYSTEMS, answer_words, question_words, tokens, training_set
 
-from aptool.models.encoders import WordVectorEncoder
-from aptool.models.initialization import EncoderSpec
+from aptool.models.build import Ranker
+from aptool.models.encoders import EncoderSpec, WordVectorEncoder
 from aptool.models.pooling import MeanPooling, StateOptions
 from aptool.models.ragged import Ragged
-from aptool.models.ranker import Ranker
 from aptool.training.losses import score_batch
 
 
