@@ -52,7 +52,7 @@ class Where:
 
     device: str = "auto"
     cluster: Address = None
-    workers: "Workers" = None  # a number, or the minimum and maximum of an elastic training
+    workers: "Workers" = None  # a number, or a minimum and a maximum
     gpus_per_worker: float | None = None  # may be fractional
 
     def __post_init__(self) -> None:
@@ -126,7 +126,7 @@ def score(
     device: str = "auto",
     overwrite: bool = False,
     cluster: Address = None,
-    workers: int | None = None,
+    workers: "Workers" = None,
     gpus_per_worker: float | None = None,
 ) -> "ScoredRun":
     """Score pools into a TREC run file, as ``aptool score`` does, a few units of work in memory at a time.
@@ -146,7 +146,8 @@ def score(
         device: device of a model folder, as for `load`.
         overwrite: replace an existing run, and remove the parts of other arguments.
         cluster: address of a Ray cluster, or True for RAY_ADDRESS (``auto`` if unset). Default: no cluster.
-        workers: number of worker processes of the cluster. Default: as many as fit.
+        workers: number of worker processes of the cluster, or a minimum and a maximum: nodes may join and
+            leave. Default: as many as fit.
         gpus_per_worker: GPUs per worker, may be fractional. Default: 1 if the cluster has GPUs, else 0.
 
     Returns:
@@ -164,8 +165,6 @@ def score(
     from aptool.data.pools import as_pools
     from aptool.scoring.run import score_files
 
-    if isinstance(workers, tuple):
-        raise UsageError("workers: expected one number; only training accepts a minimum and a maximum")
     where = Where(check_device(device), cluster, workers, gpus_per_worker)
     path = check_path("output", output)
     if tag is not None:

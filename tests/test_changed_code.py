@@ -13,7 +13,7 @@ from tiny import OPTIONS
 
 import aptool as library
 from aptool import plugins
-from aptool.cluster.workers import check_versions
+from aptool.cluster.workers import check_worker
 from aptool.errors import AptoolError
 from aptool.models.build import POOLINGS
 
@@ -193,7 +193,7 @@ def test_code_of_aptool_has_no_hash_and_a_plugin_has_that_of_its_file(folder):
 def test_a_plugin_that_differs_on_a_node_is_refused(folder):
     write(PLUGIN)
     expected = plugins.sources_of([importlib.import_module("plug").ScaledPooling])
-    check_versions(expected)
+    check_worker(folder, expected, folder)
 
     edit(PLUGIN, "SCALE = 1.0", "SCALE = 30.0")
     importlib.import_module("plug")
@@ -201,4 +201,4 @@ def test_a_plugin_that_differs_on_a_node_is_refused(folder):
     with pytest.raises(
         AptoolError, match=r"plug\.py \w+ there, \w+ here: expected the same versions and plugins"
     ):
-        check_versions(expected)
+        check_worker(folder, expected, folder)

@@ -107,15 +107,9 @@ cluster_option = click.option(
 )
 workers_option = click.option(
     "--workers",
-    type=Count(),
-    metavar="N",
-    help="Worker processes.  [default: as many as fit on the cluster]",
-)
-elastic_workers_option = click.option(
-    "--workers",
     type=WorkersType(),
     metavar="N|MIN:MAX",
-    help="Workers; MIN:MAX: nodes may join and leave.  [default: one per GPU or node]",
+    help="Workers; MIN:MAX: nodes may join and leave.  [default: all that fit; `train`: one per GPU or node]",
 )
 gpus_option = click.option(
     "--gpus-per-worker",

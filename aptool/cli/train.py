@@ -11,10 +11,10 @@ from aptool.cli.parameters import (
     Bounded,
     cluster_option,
     device_option,
-    elastic_workers_option,
     gpus_option,
     overwrite_flag,
     seed_option,
+    workers_option,
 )
 from aptool.config import CHECKPOINT_MINUTES
 from aptool.progress import measures_line
@@ -57,7 +57,7 @@ logger = logging.getLogger(__name__)
     help="Minutes between checkpoints; 0: only after each epoch.",
 )
 @cluster_option
-@elastic_workers_option
+@workers_option
 @gpus_option
 def train(
     collection: str,

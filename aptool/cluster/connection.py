@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 # Seconds between two log lines about missing resources.
 LINE_SECONDS = 30.0
 
-# Number of workers of a training: fixed, or (minimum, maximum), or None for one per GPU or node.
+# Number of workers: fixed, or (minimum, maximum), or None for the default.
 Workers: TypeAlias = int | tuple[int, int] | None
 
 ADDRESS = re.compile(r"(\[[0-9a-fA-F:]+\]|[\w.-]+):\d{1,5}")

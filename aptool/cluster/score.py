@@ -20,9 +20,10 @@ import numpy as np
 import ray
 import ray.data
 import torch
+from ray.util.metrics import Counter
 from typing_extensions import override
 
-from aptool.cluster.connection import Cluster, Resources, worker_resources
+from aptool.cluster.connection import Cluster, Resources, Workers, worker_resources
 from aptool.cluster.workers import (
     MEMORY_HINT,
     NO_PROGRESS_VARIABLE,
@@ -77,7 +78,7 @@ class ClusterExecutor(Executor):
     """Actors of a Ray cluster that write the parts of a run to shared storage."""
 
     cluster: Cluster
-    workers: int | None = None  # as many as fit
+    workers: Workers = None  # as many as fit
     gpus_per_worker: float | None = None  # may be fractional; None is 1 if the cluster has GPUs
     _file: Input | None = None  # of the shared answers
     _each: Resources = field(default_factory=Resources)  # of a worker
@@ -120,16 +121,14 @@ class ClusterExecutor(Executor):
     def run(self, missing: Sequence[Part], scorer: Scorer, bar: Bar) -> Generator[tuple[int, Record]]:
         if not missing:
             return
-        cluster, each, workers = self.cluster, self._each, self.workers
+        cluster, each = self.cluster, self._each
+        minimum, maximum = self.workers if isinstance(self.workers, tuple) else (self.workers, self.workers)
         first_task(cluster, each, host)
         room = max(cluster.capacity(each), 1)
-        described = f"room for {counted(room, 'worker')}"
-        if workers is not None:
-            described = counted(workers, "worker") + (f", {described}," if room < workers else "")
-        logger.info(cluster.describe(described, each))
-        batches = batches_of([part.unit.pairs for part in missing], min(room, workers or room))
-        most = min(len(batches), workers or len(batches))
-        least = most if workers is not None else 1  # their number waits for nodes; an autoscaler sees it
+        logger.info(cluster.describe(f"room for {counted(room, 'worker')}", each))
+        batches = batches_of([part.unit.pairs for part in missing], min(room, maximum or room))
+        most = min(len(batches), maximum or len(batches))
+        least = min(most, minimum or 1)  # their number waits for nodes; an autoscaler sees it
         threads = THREADS if each.gpus else 1
         versions = versions_of("torch", "ray")
         rows = [{"indices": batch} for batch in batches]
@@ -214,6 +213,8 @@ class ScoreUnits:
         except AptoolError as error:
             raise located(error, f"node {host()}") from error
         self._scoring = threading.Lock()  # the other threads read and write meanwhile
+        self._units = Counter("aptool_units", "Units that are scored and written")
+        self._pairs = Counter("aptool_pairs", "Pairs of these units")
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[bytes]]:
         """Write the parts of a row; return their pickled records."""
@@ -226,7 +227,7 @@ class ScoreUnits:
             prepared = read(unit, self._scorer, self._answers)
             with self._scoring:
                 scores = prepared.work.score()
-            return write(part, prepared, scores)
+            record = write(part, prepared, scores)
         except AptoolError as error:
             raise located(error, f"node {host()}") from error
         except (RuntimeError, MemoryError) as error:
@@ -235,6 +236,9 @@ class ScoreUnits:
             raise AptoolError(
                 f"{unit.path}: {unit.position}: out of memory on node {host()}: {MEMORY_HINT}"
             ) from error
+        self._units.inc()
+        self._pairs.inc(unit.pairs)
+        return record
 
 
 def _set_context(context: ray.data.DataContext) -> None:

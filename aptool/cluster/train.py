@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import ray
 import ray.train
@@ -39,8 +39,6 @@ from aptool.training.fit import Fit, TrainingTask, already_trained, check_traini
 from aptool.training.process_group import SINGLE_PROCESS, TorchProcessGroup
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 # Restarts after lost workers; those of preempted nodes do not count.
 MAX_FAILURES = 8
@@ -149,9 +147,9 @@ class _EndOnError(ray.train.UserCallback):
                 raise error
 
 
-def _in_thread(work: Callable[[], T], room: Wait) -> T:
+def _in_thread(work: Callable[[], Any], room: Wait) -> Any:
     """Run ``work`` in another thread: in the main thread, Ray would swallow Ctrl-C."""
-    ended: Future[T] = Future()
+    ended: Future[Any] = Future()
     room.poll()
 
     def run() -> None:
@@ -172,21 +170,13 @@ def _relayed_logs() -> Iterator[Queue]:
     """Yield a queue for log records of workers, which this process logs."""
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     queue = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": here})
-    listener = logging.handlers.QueueListener(queue, _Relay())
+    listener = logging.handlers.QueueListener(queue, cast(Any, logging.getLogger("aptool")))
     listener.start()
     try:
         yield queue
     finally:
         listener.stop()
         queue.shutdown()
-
-
-class _Relay(logging.Handler):
-    """Gives a record to the logger of its name."""
-
-    @override
-    def emit(self, record: logging.LogRecord) -> None:
-        logging.getLogger(record.name).handle(record)
 
 
 def train_worker(config: dict[str, Any]) -> Fit:
@@ -209,7 +199,7 @@ def train_worker(config: dict[str, Any]) -> Fit:
             device,
             group,
             checkpoint_minutes=config["checkpoint_minutes"],
-            is_preempted=is_preempted,
+            is_preempted=lambda: ray.train.get_preemption_info() is not None,  # all workers ask together
         )
     except AptoolError as error:
         if size > 1 and error is not group.raised:  # the other workers wait for this one
@@ -218,8 +208,3 @@ def train_worker(config: dict[str, Any]) -> Fit:
     finally:
         root.removeHandler(handler)
     return result
-
-
-def is_preempted() -> bool:
-    """Whether a node of this training is about to be taken away; all workers ask together."""
-    return ray.train.get_preemption_info() is not None

@@ -95,27 +95,22 @@ def host() -> str:
     return f"{ray.util.get_node_ip_address()} ({ray.get_runtime_context().get_node_id()[:8]})"
 
 
-def check_versions(expected: dict[str, str]) -> None:
-    """Raise if versions of packages, or hashes of plugins, differ on this node from those of the driver."""
+def check_worker(start: Path, versions: dict[str, str], folder: Location) -> None:
+    """Set the current folder to that of the driver, the base of relative paths, and check this node.
+
+    Raises:
+        AptoolError: versions of packages or hashes of plugins differ from those of the driver, or this node
+            does not see ``folder``, the driver's folder of unfinished work. A URL is not checked.
+    """
+    with contextlib.suppress(OSError):  # absolute paths need no current folder
+        os.chdir(start)
     load_plugins()
     differ = []
-    for name, here in expected.items():
+    for name, here in versions.items():
         there = hash_file(name) if name.endswith(".py") else versions_of(name).get(name)
         if there != here:
             differ.append(f"{name} {there or 'none'} there, {here} here")
     if differ:
         raise AptoolError(f"{'; '.join(differ)}: expected the same versions and plugins")
-
-
-def check_worker(start: Path, versions: dict[str, str], folder: Location) -> None:
-    """Set the current folder to that of the driver, the base of relative paths, and check this node.
-
-    Raises:
-        AptoolError: versions differ from those of the driver, or this node does not see ``folder``, the
-            driver's folder of unfinished work. A URL is not checked.
-    """
-    with contextlib.suppress(OSError):  # absolute paths need no current folder
-        os.chdir(start)
-    check_versions(versions)
     if isinstance(folder, Path) and not folder.is_dir():
         raise AptoolError(f"{folder}: not found: expected an output on storage that all nodes share")

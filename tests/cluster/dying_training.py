@@ -4,6 +4,7 @@ As a program: a driver that kills itself after an epoch. Arguments: the epoch, a
 """
 
 import itertools
+import logging.handlers
 import os
 import signal
 import sys
@@ -11,7 +12,6 @@ import time
 from pathlib import Path
 
 from aptool.cluster import train
-from aptool.cluster.train import is_preempted
 from aptool.training import loop
 
 
@@ -72,6 +72,8 @@ def preempted_worker(config):
 
     After two more updates, wait until the node is lost: ``OUTPUT.lost`` ends the wait on other nodes.
     """
+    import ray.train
+
     from aptool.training import checkpoint
 
     checkpoint.NOTICE_SECONDS = 0.0
@@ -80,7 +82,7 @@ def preempted_worker(config):
     def wait(number):
         if number == 12 and not lost.exists():  # five steps per epoch
             beside(config, "ready").touch()
-            while not is_preempted():  # the same in all workers
+            while ray.train.get_preemption_info() is None:  # the same in all workers
                 time.sleep(0.05)
         while number == 14 and not lost.exists():
             time.sleep(0.05)
@@ -101,14 +103,14 @@ def short_of_memory(config):
 
 def kill_after(epoch):
     """Kill this process after it has reported an epoch."""
-    emit = train._Relay.emit
 
-    def relay(self, record):
-        emit(self, record)
-        if record.getMessage().startswith(f"epoch {epoch}: "):
-            os.kill(os.getpid(), signal.SIGKILL)
+    class Listener(logging.handlers.QueueListener):
+        def handle(self, record):
+            super().handle(record)
+            if record.getMessage().startswith(f"epoch {epoch}: "):
+                os.kill(os.getpid(), signal.SIGKILL)
 
-    train._Relay.emit = relay
+    logging.handlers.QueueListener = Listener
 
 
 train_worker = train.train_worker

@@ -265,6 +265,24 @@ def test_workers_wait_for_a_node_with_room_and_share_its_gpu(cluster, scene, add
     assert ": room for 2 workers with 0 CPUs and 0.5 GPUs each" in described
 
 
+def test_workers_join_and_leave(nodes, cluster, scene, add, in_thread):
+    """One of at most two workers has room; another one joins with its node, and is lost with it."""
+    hold = scene.notes / "hold"
+    hold.touch()
+    add()
+    scored_run = in_thread(scene.score, cluster, each=Resources(cpus=2), workers=(1, 2))
+    try:
+        wait_for(lambda: len(scored(scene.notes)) == 1)
+        node = add()
+        wait_for(lambda: len({process for process, _ in scored(scene.notes)}) == 2)
+        nodes.remove_node(node, allow_graceful=False)
+    finally:
+        hold.unlink()
+    scored_run.result(600)
+
+    scene.assert_complete()
+
+
 @pytest.mark.usefixtures("short_limit")
 def test_all_nodes_are_lost_and_come_back(nodes, cluster, scene, add, in_thread):
     """The only node with room is lost while it scores, and replaced after more than twice the limit."""

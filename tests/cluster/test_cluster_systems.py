@@ -102,9 +102,7 @@ def test_shared_answers_are_scored_as_in_one_process(assert_same_run, folder):
         writer.add_answers(texts.items())
         writer.add_split("test", [pool._replace(texts=None) for pool in pools])
 
-    lines = assert_same_run("bm25", pools=folder / "shared" / "test.pools.parquet", workers=("--workers", 1))
-
-    assert ": 1 worker with 1 CPU" in lines[0]
+    assert_same_run("bm25", pools=folder / "shared" / "test.pools.parquet", workers=("--workers", 1))
 
 
 @pytest.fixture

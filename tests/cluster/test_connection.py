@@ -207,11 +207,12 @@ def test_a_node_that_does_not_see_the_output_is_an_error(tmp_path, monkeypatch):
         workers.check_worker(tmp_path, {}, Path("none"))
 
 
-def test_a_worker_with_another_torch_is_an_error():
-    workers = module("workers")
-    workers.check_versions(versions_of("torch"))
+def test_a_worker_with_another_torch_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    check_worker = module("workers").check_worker
+    check_worker(tmp_path, versions_of("torch"), tmp_path)
     with pytest.raises(AptoolError, match=r"torch \d.* there, 1\.0 here: expected the same versions"):
-        workers.check_versions({"torch": "1.0"})
+        check_worker(tmp_path, {"torch": "1.0"}, tmp_path)
 
 
 def test_batches_start_with_the_largest_units_and_shrink():

@@ -200,7 +200,7 @@ SCORINGS = [
     ({"output": None}, "output: None: expected a path"),
     ({"tag": "two words"}, "tag 'two words': expected one word"),
     ({"gpus_per_worker": 1.5}, "gpus_per_worker 1.5"),
-    ({"cluster": True, "workers": (1, 2)}, "workers: expected one number; only training accepts a minimum"),
+    ({"cluster": True, "workers": (2, 1)}, "workers 2:1: expected a minimum, and a maximum of at least"),
     ({"answers": "nowhere.parquet"}, "nowhere.parquet: file not found"),
 ]
 

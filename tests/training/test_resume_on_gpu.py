@@ -18,7 +18,6 @@ from simulated_gpu import SimulatedGpu
 from test_resume import ASKED, MINIBATCH, OFTEN, StoppedError, same
 from tiny import recipe
 
-from aptool.data.collection import Collection
 from aptool.training import loop
 from aptool.training.fit import fit
 
@@ -48,15 +47,6 @@ def resumed(collection, tiny_recipe, output, **more):
     return point
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory, collection_folder):
-    """The models of uninterrupted trainings, by name of the recipe."""
-    folder = tmp_path_factory.mktemp("whole")
-    for name, overrides in RECIPES.items():
-        on_gpu(Collection(collection_folder), recipe(*overrides), folder / name)
-    return folder
-
-
 def raises_in_call(number, function):
     """Replace a function by one that stops the training in a call."""
     calls = itertools.count(1)
@@ -69,11 +59,10 @@ def raises_in_call(number, function):
     return replaced
 
 
-@pytest.mark.parametrize(
-    ("name", "update"), [("best", 3), ("best", 17), ("average", 12), ("sgd", 13), ("lstm", 12)]
-)
-def test_training_resumes_within_an_epoch(name, update, whole, collection, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("name", "update"), [("best", 17), ("average", 12), ("sgd", 13), ("lstm", 12)])
+def test_training_resumes_within_an_epoch(name, update, collection, tmp_path, monkeypatch):
     tiny_recipe, output = recipe(*RECIPES[name]), tmp_path / "model"
+    on_gpu(collection, tiny_recipe, tmp_path / "whole")
     monkeypatch.setattr(loop, "UPDATES_PER_READ", 1)
     with monkeypatch.context() as patch:
         patch.setattr(loop, "_step", raises_in_call(update + 1, loop._step))
@@ -82,4 +71,4 @@ def test_training_resumes_within_an_epoch(name, update, whole, collection, tmp_p
 
     point = f"in epoch {update // 5 + 1} of 4, after {update % 5 * MINIBATCH} pairs"
     assert resumed(collection, tiny_recipe, output) == point
-    assert same(output, whole / name)
+    assert same(output, tmp_path / "whole")
