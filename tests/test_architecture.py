@@ -194,9 +194,11 @@ def test_imports_have_no_side_effects(tmp_path):
 
 @pytest.mark.parametrize(("command", "most"), [("score", 45), ("train", 58)])
 def test_a_command_loads_few_modules(command, most, collection_folder, model_folder, tmp_path):
+    small = ("training.epochs=1", "vectors.dim=8", "vectors.epochs=1", "encoder.features=8")
+    settings = [word for option in small for word in ("--set", option)]
     arguments = {
         "score": [collection_folder / "dev.pools.parquet", "--model", model_folder, "--output", "new.run"],
-        "train": [collection_folder, "--set", "training.epochs=1", "--output", "model"],
+        "train": [collection_folder, *settings, "--output", "model"],
     }
     code = (
         "import atexit, os, sys\n"

@@ -226,7 +226,7 @@ class ScoreUnits:
         try:
             prepared = read(unit, self._scorer, self._answers)
             with self._scoring:
-                scores = prepared.work.score()
+                scores = prepared.work.score(lambda pairs: None)
             record = write(part, prepared, scores)
         except AptoolError as error:
             raise located(error, f"node {host()}") from error

@@ -160,20 +160,20 @@ class Kernel(ABC):
         """Select states of n answers, by default all: (R,) row numbers of tokens, and (n,) rows per text."""
         return tokens.row_numbers(), tokens.sizes
 
-    @abstractmethod
     def cache_answers(self, states: Ragged) -> Ragged:
         """Return the stored representation of answers: rows per answer, from the selected states (R, c).
 
-        A row depends only on its answer. Rows may be in bf16, as the states.
+        A row depends only on its answer. Rows may be in bf16, as the states, which they are by default.
         """
+        return states
 
     def row_counts(self, lengths: np.ndarray) -> np.ndarray:
         """(n,) int64: rows that ``cache_answers`` returns for answers of (n,) tokens, without repetitions."""
         return lengths if self.stores_states else np.ones_like(lengths)
 
-    @abstractmethod
     def prepare_questions(self, states: Ragged) -> Any:
-        """Return the representation of all questions, from their states (N, c)."""
+        """Return the representation of all questions, from their states (N, c): by default these in fp32."""
+        return _in_fp32(states)
 
     def groups_by_answer(self, pair_answer: np.ndarray) -> bool:
         """Whether ``score_pairs`` groups pairs by answer on a CPU; the scores then depend on no other pair.
@@ -233,14 +233,6 @@ class PairwiseKernel(Kernel):
     """``score_pairs`` of any pooling; pairs of similar length share a batch."""
 
     pooling: Pooling
-
-    @override
-    def cache_answers(self, states: Ragged) -> Ragged:
-        return states
-
-    @override
-    def prepare_questions(self, states: Ragged) -> Ragged:
-        return _in_fp32(states)
 
     @override
     def score_pairs(self, questions: Ragged, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
@@ -435,10 +427,6 @@ class AttentiveKernel(Kernel):
         owners = rows.owners()
         position = rows.row_numbers() - rows.offsets[owners]
         return tokens.offsets[owners] + torch.minimum(position, tokens.lengths[owners] - 1), counts
-
-    @override
-    def cache_answers(self, states: Ragged) -> Ragged:
-        return states
 
     @override
     def prepare_questions(self, states: Ragged) -> EncodedQuestions:
