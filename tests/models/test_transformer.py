@@ -50,16 +50,11 @@ def test_states_do_not_depend_on_the_batch(network, monkeypatch):
     assert all(torch.equal(a, b) for a, b in zip(states(ranker, texts), together, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("options", "moves"),
-    [
-        (["encoder.tune=all"], {"embeddings", "layer.0", "layer.1"}),
-        (["encoder.tune=none"], set()),
-    ],
-)
-def test_only_the_tuned_layers_change(network, collection, tmp_path, options, moves):
+@pytest.mark.parametrize(("tune", "moves"), [("all", {"embeddings", "layer.0", "layer.1"}), ("none", set())])
+def test_only_the_tuned_layers_change(network, collection, tmp_path, tune, moves):
     before, _ = initialized("ap-minilm", network)
-    fit(collection, network_recipe("ap-minilm", network, "training.epochs=1", *options), tmp_path / "model")
+    recipe = network_recipe("ap-minilm", network, "training.epochs=1", f"encoder.tune={tune}")
+    fit(collection, recipe, tmp_path / "model")
     after = load_model(tmp_path / "model").ranker.state_dict()
 
     moved = {name for name, weight in before.state_dict().items() if not torch.equal(after[name], weight)}
