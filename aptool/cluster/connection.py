@@ -7,7 +7,9 @@ import os
 import re
 import secrets
 import signal
+import socket
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -31,7 +33,7 @@ ADDRESS = re.compile(r"(\[[0-9a-fA-F:]+\]|[\w.-]+):\d{1,5}")
 
 # The token of the clusters that this process starts: Ray reads a token once per process.
 TOKEN = secrets.token_hex(16)
-TOKEN_HINT = "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to the token"
+TOKEN_HINT = "if it requires a token, set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to the token"
 
 
 class Resources(NamedTuple):
@@ -136,6 +138,7 @@ def connect(address: str = "") -> Iterator[Cluster]:
         except ImportError as error:
             raise AptoolError(f"--cluster needs Ray: {install_command('cluster')} ({error})") from error
         if not ray.is_initialized():
+            _check_head(address)
             opened.enter_context(_without_rays_output())
             opened.callback(ray.shutdown)
             _init(ray, address)
@@ -169,13 +172,28 @@ def check_address(address: str, source: str = "--cluster") -> None:
         raise UsageError(f"{source} {address!r}: expected host:port of the head, auto or local{remedy}")
 
 
+def _check_head(address: str) -> None:
+    """Raise unless something listens at the address of a head: Ray itself would try for minutes."""
+    head, remedy = address, "the head of a Ray cluster to listen there"
+    if address == "auto":
+        folder = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
+        note = Path(folder) / "ray" / "ray_current_cluster"  # of the last `ray start`
+        head = note.read_text(encoding="utf-8").strip() if note.is_file() else ""
+        remedy = f"a head there, as {note} says; `ray stop` removes the address of one that has ended"
+    host, colon, port = head.rpartition(":")
+    if colon:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise AptoolError(f"--cluster {address}: {head}: {reason.lower()}: expected {remedy}") from error
+
+
 @contextlib.contextmanager
 def _variables(address: str) -> Iterator[None]:
     """Set variables of Ray in the environment while the block runs, unless the user has set them."""
     variables = {"RAY_USAGE_STATS_ENABLED": "0"}  # opt-in, also of a cluster that is started here
-    if address != "local":
-        variables["RAY_NUM_REDIS_GET_RETRIES"] = "5"  # attempts to reach the head; one takes a second
-    else:
+    if address == "local":
         variables["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # Ray listens on the loopback interface only
         if "RAY_AUTH_TOKEN_PATH" not in os.environ:
             # Without one, Ray writes a token to the home folder, which clusters without a token would refuse.
@@ -210,12 +228,9 @@ def _init(ray: Any, address: str) -> None:
 
 def connection_error(address: str, error: Exception) -> AptoolError:
     """Convert an error of ``ray.init`` to one line."""
-    expected = f"the head of a Ray cluster to answer there; if it requires a token, {TOKEN_HINT}"
+    expected = f"the head of a Ray cluster to answer there; {TOKEN_HINT}"
     if address == "auto":
-        expected = (
-            "a cluster on this machine, or RAY_ADDRESS; `ray start --head` starts one, `--cluster local` one "
-            f"for this command alone; if it requires a token, {TOKEN_HINT}"
-        )
+        expected = f"a cluster on this machine, or RAY_ADDRESS; `--cluster local` starts one; {TOKEN_HINT}"
     elif address == "local":
         expected = "Ray to start; RAY_TMPDIR names a writable folder with a short path for its files"
     return AptoolError(f"--cluster {address}: {one_line(str(error))}: expected {expected}")

@@ -9,7 +9,6 @@ import logging
 import os
 import pickle
 import threading
-import time
 import warnings
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,7 +35,7 @@ from aptool.data.pools import Unit, read_answers
 from aptool.environment import versions_of
 from aptool.errors import AptoolError, counted, located
 from aptool.files import Input
-from aptool.models.device import is_out_of_memory
+from aptool.models.device import memory_for
 from aptool.models.hub import pinned_name
 from aptool.models.model import load_model
 from aptool.progress import Bar
@@ -156,12 +155,11 @@ class ClusterExecutor(Executor):
         )
         dataset.set_name(f"aptool-score-{missing[0].record.parent.stem}")  # as the dashboard shows it
         _set_context(dataset.context)
-        pairs = {part.number: part.unit.pairs for part in missing}
         with ray_failures(cluster):
             try:
                 for row in dataset.iter_rows():
                     for number, record in pickle.loads(row["records"]):
-                        bar.update(pairs[number])
+                        bar.update(record.pairs)
                         yield number, record
             finally:
                 _join_threads()
@@ -224,18 +222,13 @@ class ScoreUnits:
     def _write(self, part: Part) -> Record:
         unit = part.unit
         try:
-            prepared = read(unit, self._scorer, self._answers)
-            with self._scoring:
-                scores = prepared.work.score(lambda pairs: None)
-            record = write(part, prepared, scores)
+            with memory_for(f"{unit.path}: {unit.position}", MEMORY_HINT):
+                prepared = read(unit, self._scorer, self._answers)
+                with self._scoring:
+                    scores = prepared.work.score(lambda pairs: None)
+                record = write(part, prepared, scores)
         except AptoolError as error:
             raise located(error, f"node {host()}") from error
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            raise AptoolError(
-                f"{unit.path}: {unit.position}: out of memory on node {host()}: {MEMORY_HINT}"
-            ) from error
         self._units.inc()
         self._pairs.inc(unit.pairs)
         return record
@@ -245,19 +238,16 @@ def _set_context(context: ray.data.DataContext) -> None:
     """Hide Ray Data's messages, raise the errors of actors, and lift the default limit on progress."""
     context.enable_progress_bars = context.print_on_execution_start = False
     context.raise_original_map_exception = True
-    for handler in logging.getLogger("ray.data").handlers:
-        if "File" not in type(handler).__name__:
-            handler.setLevel(logging.CRITICAL)
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)
     if NO_PROGRESS_VARIABLE not in os.environ:
         context.execution_no_progress_timeout_s = -1  # a unit, or a wait for nodes, may take longer
 
 
 def _join_threads() -> None:
     """Wait for Ray Data's threads: one that calls Ray after ``ray.shutdown`` aborts the process."""
-    deadline = time.monotonic() + TIMEOUT_SECONDS
     for thread in threading.enumerate():
         if thread.name.startswith(RAY_DATA_THREADS):
-            thread.join(max(0.0, deadline - time.monotonic()))
+            thread.join(TIMEOUT_SECONDS)
 
 
 def _try_precision(

@@ -8,7 +8,6 @@ and they resume from the last checkpoint. After the loss of the driver, the same
 """
 
 import contextlib
-import logging
 import logging.handlers
 import os
 import tempfile
@@ -72,8 +71,7 @@ def fit_on_cluster(
         done = already_trained(output, task.key)
         if done is not None:
             return done
-        # The arguments of ``train_worker``.
-        config = {
+        config = {  # of ``train_worker``
             "task": task,
             "start": Path.cwd(),
             "folder": folder,
@@ -150,7 +148,6 @@ class _EndOnError(ray.train.UserCallback):
 def _in_thread(work: Callable[[], Any], room: Wait) -> Any:
     """Run ``work`` in another thread: in the main thread, Ray would swallow Ctrl-C."""
     ended: Future[Any] = Future()
-    room.poll()
 
     def run() -> None:
         try:

@@ -17,7 +17,7 @@ from aptool.plugins import hash_file, load_plugins
 
 T = TypeVar("T")
 
-MEMORY_HINT = "a smaller --tokens-per-batch takes less memory, and so do fewer --workers on a node"
+MEMORY_HINT = "a smaller --tokens-per-batch, or fewer --workers on a node"
 RESUME = "finished work is kept: run the same command again to resume"
 
 # The user's limit for an execution of Ray Data without a completed batch.
@@ -65,7 +65,7 @@ def ray_failures(cluster: Cluster, *more: type[Exception]) -> Iterator[None]:
             module, _, text = cause(error).partition("Error: ")
             if module.startswith("aptool.errors."):  # raised by the constructor
                 raise AptoolError(text) from error
-            reason = f"{cause(error)} If it was out of memory: {MEMORY_HINT}"
+            reason = f"{cause(error)} If it was out of memory: expected {MEMORY_HINT}"
         # Ray Data raises its own errors with a SystemException as their cause.
         elif isinstance(error, (*_RAY_ERRORS, *more)) or isinstance(error.__cause__, _RAY_ERRORS):
             reason = cause(error)

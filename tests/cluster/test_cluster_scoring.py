@@ -139,7 +139,7 @@ def test_unit_that_kills_its_workers_ends_the_run(cluster, scene, monkeypatch):
     error = error_of(cluster, scene)
 
     assert "The actor died unexpectedly" in error
-    assert "a smaller --tokens-per-batch takes less memory" in error
+    assert "a smaller --tokens-per-batch" in error
     assert "run the same command again" in error
     assert [question for _, question in scored(scene.notes)].count("test-q6") == 2
     # The run continues with the parts of the other units.
@@ -155,8 +155,7 @@ def test_unit_without_enough_memory_is_named(cluster, scene):
 
     error = error_of(cluster, scene)
 
-    assert error.startswith(f"{scene.pools}/3.pools.parquet: row group 0: out of memory on node")
-    assert "a smaller --tokens-per-batch takes less memory" in error
+    assert f"out of memory in {scene.pools}/3.pools.parquet: row group 0; expected a smaller" in error
     assert list(scene.parts.glob("*.run"))
 
 

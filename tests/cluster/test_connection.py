@@ -1,6 +1,7 @@
 """What needs no cluster: addresses and errors of a connection, resources, batches, checks of workers."""
 
 import importlib
+import socket
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from aptool.cluster.connection import (
     Resources,
     Wait,
     check_address,
+    connect,
     connection_error,
     worker_resources,
 )
@@ -137,7 +139,7 @@ This process on node 10.0.0.1 was started with:
     [
         ("head:1", MISMATCH, ["Ray: 2.52.0 Python: 3.9.1 This process", "Ray: 2.60.0 Python: 3.11.7"]),
         ("head:1", "failed", ["--cluster head:1: failed: expected the head of", "set RAY_AUTH_MODE=token"]),
-        ("auto", "failed", ["failed: expected a cluster on this machine", "`ray start --head` starts one"]),
+        ("auto", "failed", ["failed: expected a cluster on this machine", "`--cluster local` starts one"]),
         ("local", "failed", ["failed: expected Ray to start; RAY_TMPDIR names a writable folder"]),
     ],
 )
@@ -154,6 +156,26 @@ def test_error_names_the_environment_variable_of_an_address():
         UsageError, match=r"^RAY_ADDRESS 'nonsense': expected host:port of the head, auto or local$"
     ):
         check_address("nonsense", "RAY_ADDRESS")
+
+
+@pytest.mark.parametrize("given", ["auto", "host:port"])
+def test_a_head_that_has_ended_is_named_at_once(given, tmp_path, monkeypatch):
+    """Ray itself would try for minutes. Nothing listens at a port that is only bound."""
+    ray = pytest.importorskip("ray", reason="the extra `cluster` is not installed")
+    monkeypatch.setattr(ray, "init", lambda **options: pytest.fail("Ray tries"))
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        head = f"127.0.0.1:{bound.getsockname()[1]}"
+        (tmp_path / "ray").mkdir()
+        (tmp_path / "ray" / "ray_current_cluster").write_text(head)
+
+        address = "auto" if given == "auto" else head
+        with (
+            pytest.raises(AptoolError, match=f"^--cluster {address}: {head}: connection refused"),
+            connect(address),
+        ):
+            pass
 
 
 def module(name):
