@@ -244,11 +244,6 @@ def _invalid(recipe: Recipe, option: str, value: object, expected: str) -> Input
     return InputError(recipe.preset, position=option, value=value, expected=expected)
 
 
-def encoder_type(recipe: Recipe) -> type[Encoder]:
-    """Return the class of a recipe's encoder."""
-    return component(recipe, "encoder")[0]
-
-
 def code_of(recipe: Recipe) -> dict[str, str]:
     """Return the code that decides the scores of a recipe: versions of libraries and hashes of plugins."""
     kinds = [registry.get(getattr(recipe, section)["type"]) for section, registry in _REGISTRIES.items()]

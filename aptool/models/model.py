@@ -25,7 +25,7 @@ from aptool.documents import check_document, read_json
 from aptool.environment import __version__
 from aptool.errors import InputError
 from aptool.files import local_copy
-from aptool.models.build import Ranker, build_ranker, encoder_type
+from aptool.models.build import Ranker, build_ranker, component
 from aptool.models.device import to_device
 from aptool.models.encoders import EncoderSpec
 from aptool.models.hub import CONFIG, MODULES, ST_CONFIG, WEIGHTS, find_folder, is_trained, trained_config
@@ -131,7 +131,8 @@ def load_model(folder: PathOrUrl, device: torch.device | str = "cpu") -> LoadedM
 def _load(path: Path, device: torch.device | str) -> LoadedModel:
     config = read_config(path / CONFIG)
     recipe = recipe_from_dict(config["recipe"], where=str(path / CONFIG))
-    tokenizer = encoder_type(recipe).Tokenizer.load(path / TOKENIZER)
+    encoder_class, _ = component(recipe, "encoder")
+    tokenizer = encoder_class.Tokenizer.load(path / TOKENIZER)
     if len(tokenizer) != config["vocabulary"]:
         expected = f"{config['vocabulary']} {tokenizer.unit}, as {CONFIG} says"
         raise InputError(path / TOKENIZER, value=len(tokenizer), expected=expected)
