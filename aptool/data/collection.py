@@ -6,15 +6,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from aptool.arguments import PathLike, check_path, check_text, is_path
-from aptool.data.frames import TABLE, RawTable, Table, read_columns
+from aptool.arguments import PathLike, check_path, check_text
+from aptool.data.frames import Table
 from aptool.data.pools import ANSWERS, PoolBatch, Pools, digest_of, list_units, read_answers, read_pools
 from aptool.data.runs import Qrels
 from aptool.data.writing import MANIFEST, POOLS_SUFFIX, QRELS_SUFFIX, read_manifest
 from aptool.errors import InputError
 from aptool.paths import Location, location
 
-_EXPECTED = f"a path, {TABLE}, or a dict of these by split"
 _SPLIT = "the name of a split (str)"
 
 
@@ -93,14 +92,10 @@ class Collection:
         # Scoring, training and evaluation open collections without importing any.
         from aptool.data.table import import_table
 
-        by_split = rows if isinstance(rows, Mapping) else {"train": rows}
-        if not by_split:
-            raise InputError("rows", value=rows, expected=_EXPECTED)
-        path = check_path("output", output)
         import_table(
-            path,
-            {split: _source(split, content) for split, content in by_split.items()},
-            {part: check_text(part, name) for part, name in (columns or {}).items()},
+            rows,
+            output,
+            columns,
             questions=questions,
             unlabelled=unlabelled,
             add_candidates=add_candidates,
@@ -109,7 +104,7 @@ class Collection:
             encoding=encoding,
             overwrite=overwrite,
         )
-        return cls(path)
+        return cls(output)
 
     @property
     def name(self) -> str:
@@ -196,13 +191,3 @@ class Collection:
 
     def __repr__(self) -> str:
         return f"Collection({str(self.path)!r}: {', '.join(self.splits)})"
-
-
-def _source(split: str, content: object) -> str | RawTable:
-    """The path or the table of a split."""
-    name = f"rows of {split!r}"
-    return (
-        check_path(name, content)
-        if is_path(content)
-        else RawTable(name, read_columns(name, content, _EXPECTED))
-    )

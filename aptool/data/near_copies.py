@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from aptool.data.importing import SplitPools
+from aptool.data.writing import SplitPools
 from aptool.errors import InputError, counted
 from aptool.text.words import unicode_words as words
 
@@ -50,14 +50,11 @@ def near_pairs(
     size, size_right = pl.col("size"), pl.col("size_right")
     similar_size = (size >= threshold * size_right) & (size_right >= threshold * size)
     candidates = shared.filter(similar_size).select("text", "text_right").unique().sort("text", "text_right")
-    members = [set(ids.tolist()) for ids in right]
+    lefts, rights = ([set(ids.tolist()) for ids in side] for side in (left, right))
     pairs = []
-    last, current = -1, set[int]()
     for i, j in candidates.iter_rows():
-        if i != last:
-            last, current = i, set(left[i].tolist())
-        common = len(current & members[j])
-        if common >= threshold * (len(current) + len(members[j]) - common):
+        common = len(lefts[i] & rights[j])
+        if common >= threshold * (len(lefts[i]) + len(rights[j]) - common):
             pairs.append((i, j))
     return pairs
 

@@ -8,10 +8,9 @@ from imported import DATA, needs_data
 
 from aptool.cli.data import data
 from aptool.data.collection import Collection
+from aptool.data.published import import_trecqa, import_wikiqa
 from aptool.data.stats import describe
-from aptool.data.trecqa import import_trecqa
-from aptool.data.wikiqa import import_wikiqa
-from aptool.data.writing import CollectionWriter, LabelledPool
+from aptool.data.writing import LabelledPool, write_collection
 
 
 @pytest.fixture
@@ -30,8 +29,7 @@ def small(tmp_path):
         LabelledPool("q2", "why ?", ["a"], ["so that it's me"], {"a": 2, "x": 1}),
         LabelledPool("q3", "when ?", ["b", "b"], ["no", "no"], {"b": 0}),
     ]
-    with CollectionWriter(tmp_path / "small", name="small", source="this file") as writer:
-        writer.add_split("dev", pools)
+    write_collection(tmp_path / "small", {"dev": pools}, name="small", source="this file")
     return Collection(tmp_path / "small")
 
 
@@ -52,11 +50,9 @@ def test_counted_by_hand(small):
 
 
 def test_shared_answers_are_counted_as_texts_of_pools(tmp_path):
-    answers = {"1": "a b c", "2": "d", "3": "d"}
-    pools = [LabelledPool("q", "a ?", ["1", "2", "3"], None, {"1": 1})]
-    with CollectionWriter(tmp_path / "shared", name="shared", source="this file") as writer:
-        writer.add_answers(answers.items())
-        writer.add_split("test", pools)
+    answers = [("1", "a b c"), ("2", "d"), ("3", "d")]
+    splits = {"test": [LabelledPool("q", "a ?", ["1", "2", "3"], None, {"1": 1})]}
+    write_collection(tmp_path / "shared", splits, name="shared", source="this file", answers=answers)
     statistics = describe(Collection(tmp_path / "shared"))
     test = statistics.splits["test"]
     assert (test.L, test.L_all, test.L_over_M) == (3, pytest.approx(5 / 3), 1.5)

@@ -4,7 +4,7 @@ import pytest
 from imported import DATA, counts_of, needs_data
 
 from aptool.data.collection import Collection
-from aptool.data.trecqa import import_trecqa
+from aptool.data.published import import_trecqa
 from aptool.errors import InputError
 
 

@@ -5,8 +5,8 @@ import pyarrow.parquet as pq
 import pytest
 from imported import DATA, candidates_of, counts_of, needs_data
 
+from aptool.data.published import import_wikiqa
 from aptool.data.trec import read_qrels
-from aptool.data.wikiqa import import_wikiqa
 from aptool.errors import InputError
 
 HEADER = "QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence\tLabel"
