@@ -131,15 +131,15 @@ class PoolBatch:
             candidates = [texts[row] for row in rows[start:end].tolist()]
             yield PoolRecord(question_id, question, answer_ids[start:end], candidates)
 
-    def select(self, rows: np.ndarray) -> "PoolBatch":
-        """Select pools by their row numbers (ascending), with only the texts of their pairs."""
-        chosen = np.flatnonzero(np.isin(self.pair_question, rows))
-        present, pair_answer = np.unique(self.pair_answer[chosen], return_inverse=True)
+    def head(self, count: int) -> "PoolBatch":
+        """The first pools, with only the texts of their pairs."""
+        pairs = int(self.offsets[count])
+        present, pair_answer = np.unique(self.pair_answer[:pairs], return_inverse=True)
         return PoolBatch(
-            self.question_ids.take(to_arrow(rows)),
-            self.questions.take(to_arrow(rows)),
-            np.concatenate([[0], np.cumsum(np.diff(self.offsets)[rows])]),
-            self.answer_ids.take(to_arrow(chosen)),
+            self.question_ids[:count],
+            self.questions[:count],
+            self.offsets[: count + 1],
+            self.answer_ids[:pairs],
             self.answers.take(to_arrow(present)),
             pair_answer,
             self.shared,

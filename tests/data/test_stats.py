@@ -4,7 +4,7 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from imported import DATA, needs_data
+from imported import DATA, counts_of, needs_data
 
 from aptool.cli.data import data
 from aptool.data.collection import Collection
@@ -75,8 +75,10 @@ def test_json_and_table_have_the_same_statistics(small):
 def test_table_1_of_the_paper(tmp_path):
     """The numbers of questions are exact; M and L are close to the rounded means of the paper."""
     files = {split: f"{DATA}/wikiqa/WikiQA-{split}.tsv" for split in ("train", "dev")}
-    statistics = describe(import_wikiqa(tmp_path / "w", files, questions="answerable")).splits
-    assert (statistics["train"].questions, statistics["dev"].questions) == (873, 126)
+    wikiqa = import_wikiqa(tmp_path / "w", files, questions="answerable")
+    assert counts_of(wikiqa) == {"train": (873, 8672, 1040), "dev": (126, 1130, 140)}
+    assert wikiqa.manifest["policies"]["questions_dropped_not_answerable"] == {"train": 1245, "dev": 170}
+    statistics = describe(wikiqa).splits
     assert (round(statistics["train"].M), round(statistics["dev"].M)) == (6, 6)
     assert round(statistics["dev"].pool_mean) == 9
     assert 23 < statistics["train"].L < 27  # the paper has 25
@@ -84,7 +86,8 @@ def test_table_1_of_the_paper(tmp_path):
 
     folders = {"train": f"{DATA}/trecqa/train-all", "dev": f"{DATA}/trecqa/clean-dev"}
     trecqa = import_trecqa(tmp_path / "t", folders, questions="both-labels")
+    assert counts_of(trecqa) == {"train": (1162, 53313, 6299), "dev": (65, 1117, 205)}
+    assert trecqa.name == "trecqa-clean"
     statistics = describe(trecqa).splits
-    assert (statistics["train"].questions, statistics["dev"].questions) == (1162, 65)
     assert (round(statistics["dev"].M), round(statistics["dev"].L)) == (8, 28)
     assert statistics["train"].without_nonrelevant == statistics["dev"].without_relevant == 0
