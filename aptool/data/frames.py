@@ -72,9 +72,8 @@ class RawTable(NamedTuple):
         """The values of a column; the error for a missing one names the columns."""
         if name in self.columns:
             return self.columns[name]
-        names = list(map(str, self.columns))
-        shown = [repr(other if len(other) <= 30 else other[:29] + "…") for other in names[:MOST_NAMES]]
-        more = ", …" if len(names) > MOST_NAMES else ""
+        shown = [shortened(str(other)) for other in list(self.columns)[:MOST_NAMES]]
+        more = ", …" if len(self.columns) > MOST_NAMES else ""
         problem = f"not found among {', '.join(shown) or 'none'}{more}"
         raise InputError(self.name, column=name, problem=problem, expected=f"this column{hint}")
 

@@ -369,11 +369,9 @@ def _resolve_texts(
 
 
 def answers_of_all(pools: Sequence[PathOrUrl]) -> Location | None:
-    """The shared answers of several pools files, if all files have the same; else None."""
-    folders = {str(location(path).parent): path for path in pools}
-    files = [answers for path in folders.values() if (answers := answers_beside(path)) is not None]
-    are_same = len(files) == len(folders) and len({digest_of(answers) for answers in files}) == 1
-    return files[0] if are_same else None
+    """The answers that pools files of one folder share; None for several folders, each with its own."""
+    folders = {location(path).parent for path in pools}
+    return answers_beside(pools[0]) if len(folders) == 1 else None
 
 
 def digest_of(file: Location) -> str:

@@ -20,7 +20,7 @@ import polars as pl
 
 from aptool.data.collection import Collection
 from aptool.data.frames import RawTable
-from aptool.data.ids import check_answer_id
+from aptool.data.ids import check_id
 from aptool.data.table import pairs_of, pools_of
 from aptool.data.table_files import read_rows, read_table, table_files
 from aptool.data.writing import LabelledPool, SplitPools, write_collection
@@ -198,7 +198,7 @@ def _read_answers(path: str, vocabulary: Mapping[str, str]) -> dict[str, str]:
     texts: dict[str, str] = {}
     for number, (label, words) in _read_fields(path, 2, "a label and an answer"):
         position = f"line {number}"
-        check_answer_id(path, position, label, "label")
+        check_id(path, position, "label", label)
         if label in texts:
             raise InputError(path, position=position, column="label", value=label, expected="each label once")
         texts[label] = _text(path, position, words, vocabulary)

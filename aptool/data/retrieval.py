@@ -12,7 +12,7 @@ import polars as pl
 
 from aptool.data.collection import Collection
 from aptool.data.frames import id_of, read_frame, text_of
-from aptool.data.ids import check_question_id
+from aptool.data.ids import check_id
 from aptool.data.runs import read_run
 from aptool.data.table_files import read_json_lines, read_rows, table_files
 from aptool.data.trec import QRELS_SCHEMA, rank_candidates, read_qrels
@@ -261,7 +261,7 @@ def _read_queries(path: str) -> dict[str, str]:
     """Read query texts by id. An id may be repeated with the same text."""
     queries: dict[str, str] = {}
     for file, position, name, text in _entries(path):
-        check_question_id(file, position, name, "id")
+        check_id(file, position, "id", name, of_question=True)
         if not text.strip():
             raise InputError(file, position=position, column="text", value=text, expected="a text")
         if queries.setdefault(name, text) != text:

@@ -100,11 +100,11 @@ def import_table(
             filled = fill_pools(content, has_answer_ids="answer_id" in names)
             sources[split] = content._replace(pools=filled)
     layout = {**names, "separator": separator, "encoding": encoding}
-    options = {"add_candidates": add_candidates, "split_ratio": split_ratio}
     details: dict[str, object] = {
-        "layout": {key: value for key, value in layout.items() if value is not None},
-        **{key: value for key, value in options.items() if value is not None},
+        "layout": {key: value for key, value in layout.items() if value is not None}
     }
+    options = {"add_candidates": add_candidates, "split_ratio": split_ratio}
+    details |= {key: value for key, value in options.items() if value is not None}
     shown = ", ".join(file.rstrip("/").rsplit("/", 1)[-1] for file in paths)
     write_collection(
         out,

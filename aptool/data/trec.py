@@ -239,8 +239,8 @@ def _refuse(
         expected = "a finite number" if line_format is _RUN else "a whole number of 64 bits"
         raise error(column=number, value=fields[names.index(number)], expected=expected)
     question_id, answer_id = values["question_id"], values["answer_id"]
-    ids.check_question_id(path, position, question_id, "question_id")
-    ids.check_answer_id(path, position, answer_id, "answer_id")
+    ids.check_id(path, position, "question_id", question_id, of_question=True)
+    ids.check_id(path, position, "answer_id", answer_id)
     is_same = (frame["question_id"] == question_id) & (frame["answer_id"] == answer_id)
     first = numbers[is_same.arg_max() or 0]
     expected = f"each candidate of a question once; line {first} has this one already"

@@ -223,10 +223,10 @@ class _Split:
     def _clean(self, pool: LabelledPool) -> PoolRecord | None:
         """Apply the policies to a pool; None if the question is dropped."""
         position = f"split {self._name!r}"
-        ids.check_question_id(self._output, position, pool.question_id, "question_id")
+        ids.check_id(self._output, position, "question_id", pool.question_id, of_question=True)
         position += f", question {pool.question_id!r}"
         for answer_id in dict.fromkeys([*pool.answer_ids, *pool.relevance]):
-            ids.check_answer_id(self._output, position, answer_id, "answer_id")
+            ids.check_id(self._output, position, "answer_id", answer_id)
         answer_ids = list(dict.fromkeys(pool.answer_ids))
         if not _keeps_question(self._questions, answer_ids, pool.relevance):
             self.policies[f"questions_dropped_not_{self._questions}"] += 1
