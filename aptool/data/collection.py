@@ -6,15 +6,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from aptool.arguments import PathLike, check_path, check_text
+from aptool.arguments import PathLike, check_path
 from aptool.data.frames import Table
 from aptool.data.pools import ANSWERS, PoolBatch, Pools, digest_of, list_units, read_answers, read_pools
 from aptool.data.runs import Qrels
 from aptool.data.writing import MANIFEST, POOLS_SUFFIX, QRELS_SUFFIX, read_manifest
 from aptool.errors import InputError
 from aptool.paths import Location, location
-
-_SPLIT = "the name of a split (str)"
 
 
 class Collection:
@@ -168,7 +166,7 @@ class Collection:
             yield read_pools(unit, answers)
 
     def _file(self, split: str, suffix: str) -> Location:
-        if check_text("split", split, expected=_SPLIT) not in self.splits:
+        if split not in self.splits:
             raise InputError(
                 self.path, problem=f"split {split!r}", expected=f"one of {', '.join(self.splits)}"
             )
