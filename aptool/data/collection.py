@@ -3,15 +3,17 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from aptool.arguments import PathLike, check_path
 from aptool.data.frames import Table
-from aptool.data.pools import ANSWERS, PoolBatch, Pools, digest_of, list_units, read_answers, read_pools
+from aptool.data.pools import ANSWERS, PoolBatch, Pools, list_units, read_answers, read_pools
 from aptool.data.runs import Qrels
 from aptool.data.writing import MANIFEST, POOLS_SUFFIX, QRELS_SUFFIX, read_manifest
 from aptool.errors import InputError
+from aptool.files import sha256_of, stat
 from aptool.paths import Location, location
 
 
@@ -182,10 +184,16 @@ class Collection:
         file, digest = self.path / name, self.manifest["files"].get(name)
         if not file.is_file():
             raise InputError(file, problem="file not found", expected=f"the file that {MANIFEST} lists")
-        actual = digest_of(file)
+        path = file.absolute() if isinstance(file, Path) else file
+        actual = _cached_sha256(path, stat(path).version)
         if digest is not None and actual != digest:
             expected = f"{digest[:12]}…, as {MANIFEST} has it"
             raise InputError(file, column="sha256", value=f"{actual[:12]}…", expected=expected)
 
     def __repr__(self) -> str:
         return f"Collection({str(self.path)!r}: {', '.join(self.splits)})"
+
+
+@lru_cache(maxsize=256)
+def _cached_sha256(file: Location, version: str) -> str:
+    return sha256_of(file)

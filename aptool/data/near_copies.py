@@ -25,10 +25,9 @@ def encode(texts: Sequence[Sequence[str]], width: int) -> list[np.ndarray]:
 
     A text shorter than ``width`` is one run. Numbers are comparable within one call only.
     """
-    starts = [range(max(len(text) - width, 0) + 1) if text else range(0) for text in texts]
     sets = [
-        {tuple(text[start : start + width]) for start in of_text}
-        for text, of_text in zip(texts, starts, strict=True)
+        {tuple(text[start : start + width]) for start in range(max(len(text) - width, 0) + 1) if text}
+        for text in texts
     ]
     frequency = Counter(run for members in sets for run in members)
     rarest_first = sorted(frequency, key=frequency.__getitem__)

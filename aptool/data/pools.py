@@ -36,7 +36,7 @@ from aptool.data.parquet import (
 )
 from aptool.environment import Tabular
 from aptool.errors import InputError, UsageError, counted
-from aptool.files import expand, open_input, sha256_of, stat, version_of
+from aptool.files import expand, open_input, stat, version_of
 from aptool.outputs import check_apart, check_output, output_file
 from aptool.paths import Location, PathOrUrl, location
 
@@ -372,17 +372,6 @@ def answers_of_all(pools: Sequence[PathOrUrl]) -> Location | None:
     """The answers that pools files of one folder share; None for several folders, each with its own."""
     folders = {location(path).parent for path in pools}
     return answers_beside(pools[0]) if len(folders) == 1 else None
-
-
-def digest_of(file: Location) -> str:
-    """SHA-256 of a file, cached by its version."""
-    path = file.absolute() if isinstance(file, Path) else file
-    return _cached_sha256(path, stat(path).version)
-
-
-@lru_cache(maxsize=256)
-def _cached_sha256(file: Location, version: str) -> str:
-    return sha256_of(file)
 
 
 class PoolFiles(NamedTuple):

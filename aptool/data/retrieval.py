@@ -16,12 +16,7 @@ from aptool.data.ids import check_id
 from aptool.data.runs import read_run
 from aptool.data.table_files import read_json_lines, read_rows, table_files
 from aptool.data.trec import QRELS_SCHEMA, rank_candidates, read_qrels
-from aptool.data.writing import (
-    LabelledPool,
-    SplitPools,
-    collection_name,
-    write_collection,
-)
+from aptool.data.writing import LabelledPool, SplitPools, collection_name, write_collection
 from aptool.environment import require
 from aptool.errors import AptoolError, InputError, UsageError, first_line
 from aptool.files import packed_or_not, unpacked_name

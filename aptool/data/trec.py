@@ -249,8 +249,6 @@ def _refuse(
 
 def _hint(fields: list[str], *, is_run: bool) -> str:
     """Name the known format of a line that has another one than expected; empty if the format is unknown."""
-    if is_run and is_beir_header(" ".join(fields)):
-        return "; this looks like qrels of BEIR, for --qrels"
     if is_run and len(fields) == 4 and fields[3].lstrip("+-").isdecimal():
         return "; this looks like qrels, for --qrels"
     if not is_run and len(fields) == 6 and fields[1].upper() == "Q0":

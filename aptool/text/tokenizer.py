@@ -118,7 +118,10 @@ class TextTokenizer(ABC):
         """Encode texts, truncated to ``limit`` tokens; runs on all cores."""
         batch = texts.to_pylist() if isinstance(texts, pa.Array) else list(texts)
         empty = [max(self.unknown, 0)]
-        tokens = join_rows([each.ids or empty for each in self._tokenizer.encode_batch_fast(batch)])
+        rows = [encoding.ids or empty for encoding in self._tokenizer.encode_batch_fast(batch)]
+        lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+        ids = np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(lengths.sum()))
+        tokens = Tokens(ids, np.concatenate([[0], np.cumsum(lengths)]))
         return tokens if limit is None else self.truncate(tokens, limit)
 
     def truncate(self, tokens: Tokens, limit: int) -> Tokens:
@@ -243,13 +246,6 @@ class WordTokenizer(TextTokenizer):
     @override
     def word_indices(self, text: str) -> np.ndarray:
         return np.arange(max(1, len(self.split(text))))
-
-
-def join_rows(rows: Sequence[Sequence[int]]) -> Tokens:
-    """Join the ids of each text, from a tokenizer of the library."""
-    lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-    ids = np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(lengths.sum()))
-    return Tokens(ids, np.concatenate([[0], np.cumsum(lengths)]))
 
 
 def concatenated(parts: Sequence[Tokens]) -> Tokens:

@@ -8,14 +8,7 @@ from tiny import row, write_pools
 import aptool
 from aptool.data import pools as pools_module
 from aptool.data.parquet import arrow_schema, write_tables
-from aptool.data.pools import (
-    PoolRecord,
-    Unit,
-    list_units,
-    read_answers,
-    read_pools,
-    write_answers,
-)
+from aptool.data.pools import PoolRecord, Unit, list_units, read_answers, read_pools, write_answers
 from aptool.errors import InputError
 from aptool.files import stat
 

@@ -9,12 +9,7 @@ import pytest
 from imported import candidates_of
 
 from aptool.data.collection import Collection
-from aptool.data.retrieval import (
-    import_retrieval,
-    read_beir,
-    read_files,
-    read_ir_datasets,
-)
+from aptool.data.retrieval import import_retrieval, read_beir, read_files, read_ir_datasets
 from aptool.data.trec import read_qrels
 from aptool.environment import install_command
 from aptool.errors import AptoolError, InputError, UsageError

@@ -160,7 +160,6 @@ def test_qrels_of_beir_are_read(run_file):
     ("read", "line", "hint"),
     [
         (read_run, "q1 0 d1 1", "this looks like qrels, for --qrels"),
-        (read_run, "query-id\tcorpus-id\tscore", "this looks like qrels of BEIR, for --qrels"),
         (read_qrels, "q1 Q0 d1 1 2.5 x", "this looks like a run"),
     ],
 )
