@@ -9,11 +9,9 @@ import click
 
 from aptool.cli.parameters import Count, overwrite_flag, with_options
 from aptool.cli.tables import print_table
-from aptool.errors import UsageError
-from aptool.paths import location, with_home
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from aptool.data.collection import Collection
 
@@ -22,29 +20,15 @@ logger = logging.getLogger(__name__)
 RELEVANT_MISSING = "relevant_missing_from_pool_kept"  # a policy
 
 
-def _parse_splits(arguments: Iterable[str], hint: str = "") -> dict[str, str]:
-    """Parse ``SPLIT=PATH`` arguments; ``hint`` is an alternative for the error."""
-    from aptool.data.writing import is_split
-
-    splits: dict[str, str] = {}
-    for argument in arguments:
-        split, equals, path = argument.partition("=")
-        if not (equals and path and is_split(split)):
-            file = path or argument.rstrip("=") or "questions.tsv"
-            raise UsageError(f"{argument!r}: expected SPLIT=PATH, such as test={file}{hint}")
-        if split in splits:
-            raise UsageError(f"{argument!r}: split {split!r} is given twice")
-        splits[split] = with_home(path)
-    return splits
-
-
 def _splits_of_folder(splits: tuple[str, ...], names: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """The path of each split, from ``SPLIT=PATH`` values or one folder with files of the given names."""
     from aptool.data.published import splits_in
+    from aptool.data.writing import parse_splits
+    from aptool.paths import location
 
     if len(splits) == 1 and (folder := location(splits[0])).is_dir():
         return splits_in(folder, names)
-    return _parse_splits(splits)
+    return parse_splits(splits)
 
 
 _folder_or_splits = click.argument("splits", metavar="FOLDER | SPLIT=PATH...", nargs=-1, required=True)
@@ -177,13 +161,15 @@ def table(tables: tuple[str, ...], output: str, **options: Any) -> None:
     from aptool.data.collection import Collection
     from aptool.data.table import PARTS
     from aptool.data.table_files import split_folders
+    from aptool.data.writing import parse_splits
+    from aptool.paths import location
 
     if options["split_ratio"] is not None and len(tables) == 1 and "=" not in tables[0]:
         splits = {"table": tables[0]}
     elif len(tables) == 1 and location(tables[0]).is_dir():
         splits = split_folders(tables[0])
     else:
-        splits = _parse_splits(tables, ", or --split-ratio 80:10:10 to split one table")
+        splits = parse_splits(tables, ", or --split-ratio 80:10:10 to split one table")
     if options["separator"] == "\\t":
         options["separator"] = "\t"
     columns = {part: name for part in PARTS if (name := options.pop(part)) is not None}
@@ -232,15 +218,17 @@ def retrieval(
     the files --corpus, --queries and --qrels.
     """
     from aptool.data.retrieval import import_retrieval, read_beir, read_files, read_ir_datasets
+    from aptool.data.writing import parse_splits
+    from aptool.errors import UsageError
 
     files = (corpus, queries, qrels or None)
     if bool(source) == any(files) or (not source and not all(files)):
         raise UsageError("expected FOLDER, SPLIT=ID, or all of --corpus, --queries and --qrels")
-    run_of_split = _parse_splits(runs)
+    run_of_split = parse_splits(runs)
     if corpus is not None and queries is not None:
-        collection = read_files(corpus, queries, _parse_splits(qrels), run_of_split)
+        collection = read_files(corpus, queries, parse_splits(qrels), run_of_split)
     elif len(source) == 1 and "=" not in source[0]:
         collection = read_beir(source[0], run_of_split)
     else:
-        collection = read_ir_datasets(_parse_splits(source), run_of_split)
+        collection = read_ir_datasets(parse_splits(source), run_of_split)
     report_collection(import_retrieval(output, collection, **options))

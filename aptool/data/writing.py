@@ -36,7 +36,7 @@ from aptool.documents import check_document, json_text, read_json
 from aptool.errors import InputError, UsageError, counted
 from aptool.files import sha256_of
 from aptool.outputs import check_output_folder, delete, output_folder
-from aptool.paths import Location, PathOrUrl, location, output_location, why_missing
+from aptool.paths import Location, PathOrUrl, location, output_location, why_missing, with_home
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +77,20 @@ def read_manifest(folder: Location) -> dict[str, Any]:
 def is_split(name: object) -> bool:
     """Whether a value is the name of a split."""
     return isinstance(name, str) and _SPLIT.fullmatch(name) is not None
+
+
+def parse_splits(arguments: Iterable[str], hint: str = "") -> dict[str, str]:
+    """Parse ``SPLIT=PATH`` arguments; ``hint`` is an alternative for the error."""
+    splits: dict[str, str] = {}
+    for argument in arguments:
+        split, equals, path = argument.partition("=")
+        if not (equals and path and is_split(split)):
+            file = path or argument.rstrip("=") or "questions.tsv"
+            raise UsageError(f"{argument!r}: expected SPLIT=PATH, such as test={file}{hint}")
+        if split in splits:
+            raise UsageError(f"{argument!r}: split {split!r} is given twice")
+        splits[split] = with_home(path)
+    return splits
 
 
 def collection_name(output: PathOrUrl) -> str:
