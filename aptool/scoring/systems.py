@@ -135,9 +135,9 @@ class Bm25Scorer(Scorer):
 
     @override
     def score(self, inputs: PoolBatch, progress: Callable[[int], None] = lambda pairs: None) -> np.ndarray:
-        queries = [unicode_words(question) for question in inputs.questions.to_pylist()]
+        queries = inputs.questions.to_pylist()
         known = self._counts.frequencies
-        asked = {word: known[word] for query in queries for word in query if word in known}
+        asked = {word: known[word] for query in queries for word in unicode_words(query) if word in known}
         index = BM25(inputs.answers.to_pylist(), replace(self._counts, frequencies=asked))
         scores = np.zeros(len(inputs.pair_answer), dtype=np.float32)
         for query, begin, end in zip(queries, inputs.offsets[:-1], inputs.offsets[1:], strict=True):
