@@ -24,7 +24,8 @@ import numpy as np
 import torch
 
 from aptool.config import load_recipe
-from aptool.data.pools import PoolRecord, list_units, write_answers, write_pools
+from aptool.data.parquet import arrow_schema, write_tables
+from aptool.data.pools import PoolRecord, list_units, pool_tables, write_answers
 from aptool.models.build import build_ranker
 from aptool.models.model import load_model, save_model
 from aptool.scoring import run as scoring
@@ -57,7 +58,7 @@ def write_input(folder: Path, scale: float, pools: int | None = None) -> None:
         )
         for number in range(len(questions) if pools is None else pools)
     )
-    write_pools(folder / "test.pools.parquet", records)
+    write_tables(folder / "test.pools.parquet", arrow_schema("pools"), pool_tables(records))
     torch.manual_seed(0)
     recipe = load_recipe("ap-cnn-paper", ["text.max_answer_tokens=400"])
     ranker = build_ranker(recipe, VOCABULARY, 100).eval()

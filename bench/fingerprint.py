@@ -21,7 +21,7 @@ from typing import Any
 from aptool.config import load_recipe, preset_names
 from aptool.data.collection import Collection
 from aptool.data.pools import list_units
-from aptool.data.writing import CollectionWriter, LabelledPool
+from aptool.data.writing import LabelledPool, write_collection
 from aptool.scoring.model_system import ModelSystem
 from aptool.scoring.run import score_in_memory
 from aptool.training.fit import fit
@@ -111,26 +111,24 @@ def _quiet_on_one_thread() -> Iterator[None]:
 
 def _write_collection(folder: Path) -> Collection:
     """Write 16, 4 and 4 questions, whose two words occur together only in the relevant answer."""
-    with CollectionWriter(folder, name="tiny", source="bench.fingerprint") as writer:
-        for number, (split, questions) in enumerate((("train", 16), ("dev", 4), ("test", 4))):
-            pairs = [
-                (_WORDS[(number + 3 * index) % 20], _WORDS[(number + 7 * index + 5) % 20])
-                for index in range(questions)
-            ]
-            answers = [f"the {first} near the {second} is {first}" for first, second in pairs]
-            writer.add_split(
-                split,
-                [
-                    LabelledPool(
-                        f"{split}-{index:02}",
-                        f"where is the {first} with the {second}",
-                        [f"{split}-{index:02}-{(index + step) % questions:02}" for step in range(4)],
-                        [answers[(index + step) % questions] for step in range(4)],
-                        {f"{split}-{index:02}-{index:02}": 1},
-                    )
-                    for index, (first, second) in enumerate(pairs)
-                ],
+    splits = {}
+    for number, (split, questions) in enumerate((("train", 16), ("dev", 4), ("test", 4))):
+        pairs = [
+            (_WORDS[(number + 3 * index) % 20], _WORDS[(number + 7 * index + 5) % 20])
+            for index in range(questions)
+        ]
+        answers = [f"the {first} near the {second} is {first}" for first, second in pairs]
+        splits[split] = [
+            LabelledPool(
+                f"{split}-{index:02}",
+                f"where is the {first} with the {second}",
+                [f"{split}-{index:02}-{(index + step) % questions:02}" for step in range(4)],
+                [answers[(index + step) % questions] for step in range(4)],
+                {f"{split}-{index:02}-{index:02}": 1},
             )
+            for index, (first, second) in enumerate(pairs)
+        ]
+    write_collection(folder, splits, name="tiny", source="bench.fingerprint")
     return Collection(folder)
 
 

@@ -60,12 +60,13 @@ def collection_folder(tmp_path_factory) -> Path:
     """The tiny collection: 40 training questions, 20 in dev and in test, 6 candidates each. Read only."""
     from tiny import labelled_pools
 
-    from aptool.data.writing import CollectionWriter
+    from aptool.data.writing import write_collection
 
     folder = tmp_path_factory.mktemp("tiny") / "collection"
-    with CollectionWriter(folder, name="tiny", source="made for tests") as writer:
-        for split, questions in (("train", 40), ("dev", 20), ("test", 20)):
-            writer.add_split(split, labelled_pools(split, questions))
+    splits = {
+        split: labelled_pools(split, size) for split, size in (("train", 40), ("dev", 20), ("test", 20))
+    }
+    write_collection(folder, splits, name="tiny", source="made for tests")
     return folder
 
 

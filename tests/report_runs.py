@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from tiny import labelled_pools, options
 
 from aptool.cli.main import cli
-from aptool.data.writing import CollectionWriter, LabelledPool
+from aptool.data.writing import LabelledPool, write_collection
 
 QUESTIONS = 150
 SCRIPT = "<script>alert(1)</script> & \"double\" 'single' quotes"
@@ -69,10 +69,12 @@ def nasty_pools() -> list[LabelledPool]:
 def make_runs(folder: Path) -> ReportRuns:
     """Run `aptool matrix` with every system and two seeds."""
     collection = folder / "collection"
-    with CollectionWriter(collection, name=NAME, source="made for tests") as writer:
-        writer.add_split("train", labelled_pools("train", 40))
-        writer.add_split("dev", labelled_pools("dev", 10))
-        writer.add_split("test", [*nasty_pools(), *labelled_pools("test", QUESTIONS - len(NASTY))])
+    splits = {
+        "train": labelled_pools("train", 40),
+        "dev": labelled_pools("dev", 10),
+        "test": [*nasty_pools(), *labelled_pools("test", QUESTIONS - len(NASTY))],
+    }
+    write_collection(collection, splits, name=NAME, source="made for tests")
     sets = {name: json.dumps(list(options(name, "training.epochs=3"))) for name in TRAINED}
     table = TABLE.format(
         name=NAME,

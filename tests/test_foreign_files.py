@@ -6,7 +6,7 @@ import pytest
 from tiny import labelled_pools, row, write_pools
 
 from aptool.data.collection import Collection
-from aptool.data.writing import CollectionWriter
+from aptool.data.writing import write_collection
 from aptool.errors import InputError
 from aptool.models.model import load_model, remove_model, save_model
 
@@ -81,8 +81,7 @@ def test_removal_of_a_model_preserves_files_of_others(model_folder, tmp_path):
 
 
 def test_names_in_a_manifest_cannot_be_paths(tmp_path):
-    with CollectionWriter(tmp_path / "c", name="mine", source="made by hand") as writer:
-        writer.add_split("test", labelled_pools("test", 12))
+    write_collection(tmp_path / "c", {"test": labelled_pools("test", 12)}, name="mine", source="made by hand")
     path = tmp_path / "c" / "collection.json"
     original = path.read_text()
     for name in ("../outside", "/etc/passwd", "..", "a/b", "a\\b"):

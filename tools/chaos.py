@@ -96,12 +96,13 @@ def write_inputs(inputs: Path) -> None:
     from tiny import labelled_pools, options, recipe, row, write_pools
 
     from aptool.data.collection import Collection
-    from aptool.data.writing import CollectionWriter
+    from aptool.data.writing import write_collection
     from aptool.training.fit import fit
 
-    with CollectionWriter(inputs / "collection", name="tiny", source="made for tests") as writer:
-        for split, questions in (("train", 40), ("dev", 20), ("test", 20)):
-            writer.add_split(split, labelled_pools(split, questions))
+    splits = {
+        split: labelled_pools(split, size) for split, size in (("train", 40), ("dev", 20), ("test", 20))
+    }
+    write_collection(inputs / "collection", splits, name="tiny", source="made for tests")
     pools = [
         row(pool.question_id, pool.question, list(zip(pool.answer_ids, pool.texts, strict=True)))
         for pool in labelled_pools("test", 200)

@@ -84,7 +84,7 @@ def compare(
     A difference is significant if its corrected p-value is at most 0.05. Measures must be means over the
     questions. Missing questions count as 0, and all runs must miss the same questions.
     """
-    from aptool.data.importing import warn_of_added
+    from aptool.data.check import warn_of_added
     from aptool.data.runs import Qrels, Run
     from aptool.evaluation.compare import compare as compare_runs
     from aptool.evaluation.significance import CONFIDENCE

@@ -79,15 +79,14 @@ def check(context: click.Context, paths: tuple[str, ...], leaks: bool) -> None:
 
     The exit code is 1 if a path is invalid.
     """
-    from aptool.data.check import check_path, collection_folder
+    from aptool.data.check import check_path, is_collection
 
     invalid = 0
     for path in paths:
         try:
             click.echo(f"{path}: {check_path(path)}")
-            folder = collection_folder(path)
-            if leaks and folder is not None:
-                _print_leaks(folder)
+            if leaks and is_collection(path):
+                _print_leaks(path)
         except AptoolError as error:
             invalid += 1
             click.echo(str(error))

@@ -65,7 +65,7 @@ def evaluate(
 
     Measures are means over the questions; Num* measures are sums.
     """
-    from aptool.data.importing import warn_of_added, warn_of_runs
+    from aptool.data.check import warn_of_added, warn_of_runs
     from aptool.data.runs import Qrels, Run
     from aptool.evaluation import names
     from aptool.evaluation.measures import evaluate as evaluate_run

@@ -22,7 +22,8 @@ RELEVANT_MISSING = "relevant_missing_from_pool_kept"  # a policy
 
 def _splits_of_folder(splits: tuple[str, ...], names: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """The path of each split, from ``SPLIT=PATH`` values or one folder with files of the given names."""
-    from aptool.data.importing import parse_splits, splits_in
+    from aptool.data.published import splits_in
+    from aptool.data.writing import parse_splits
     from aptool.paths import location
 
     if len(splits) == 1 and (folder := location(splits[0])).is_dir():
@@ -88,9 +89,9 @@ def wikiqa(splits: tuple[str, ...], output: str, **options: Any) -> None:
 
     For the questions of the paper, pass --questions answerable.
     """
-    from aptool.data.wikiqa import SPLITS, import_wikiqa
+    from aptool.data.published import WIKIQA_SPLITS, import_wikiqa
 
-    report_collection(import_wikiqa(output, _splits_of_folder(splits, SPLITS), **options))
+    report_collection(import_wikiqa(output, _splits_of_folder(splits, WIKIQA_SPLITS), **options))
 
 
 @import_.command()
@@ -102,9 +103,9 @@ def trecqa(splits: tuple[str, ...], output: str, **options: Any) -> None:
 
     For the questions of the paper, pass --questions both-labels.
     """
-    from aptool.data.trecqa import SPLITS, import_trecqa
+    from aptool.data.published import TRECQA_SPLITS, import_trecqa
 
-    collection = import_trecqa(output, _splits_of_folder(splits, SPLITS), **options)
+    collection = import_trecqa(output, _splits_of_folder(splits, TRECQA_SPLITS), **options)
     details = collection.manifest["details"]
     logger.info(f"variant: {details['variant'] or 'none'} ({details['variant_decided']})")
     report_collection(collection)
@@ -116,7 +117,7 @@ def trecqa(splits: tuple[str, ...], output: str, **options: Any) -> None:
 @_questions
 def insuranceqa(folder: str, output: str, **options: Any) -> None:
     """Import InsuranceQA V1 (github.com/shuzi/insuranceQA)."""
-    from aptool.data.insuranceqa import import_insuranceqa
+    from aptool.data.published import import_insuranceqa
 
     collection = import_insuranceqa(output, folder, **options)
     for split in collection.manifest["details"].get("splits_not_found", []):
@@ -158,9 +159,9 @@ def table(tables: tuple[str, ...], output: str, **options: Any) -> None:
     a file is its format. Columns are found by name. FOLDER has a folder split=NAME per split.
     """
     from aptool.data.collection import Collection
-    from aptool.data.importing import parse_splits
     from aptool.data.table import PARTS
     from aptool.data.table_files import split_folders
+    from aptool.data.writing import parse_splits
     from aptool.paths import location
 
     if options["split_ratio"] is not None and len(tables) == 1 and "=" not in tables[0]:
@@ -216,8 +217,8 @@ def retrieval(
     The source is a FOLDER in BEIR's layout, a data set of ir_datasets per split (test=beir/scifact/test), or
     the files --corpus, --queries and --qrels.
     """
-    from aptool.data.importing import parse_splits
     from aptool.data.retrieval import import_retrieval, read_beir, read_files, read_ir_datasets
+    from aptool.data.writing import parse_splits
     from aptool.errors import UsageError
 
     files = (corpus, queries, qrels or None)

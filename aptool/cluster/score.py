@@ -67,9 +67,8 @@ MOST_UNITS = 64
 WORKER_BYTES = 512 << 20
 MODEL_COPIES = 3
 
-# Names of Ray Data's threads that call Ray, and the time limit for their end.
+# Names of Ray Data's threads that call Ray.
 RAY_DATA_THREADS = ("iter_threaded", "StreamingExecutor", "ray-data")
-TIMEOUT_SECONDS = 10.0
 
 
 @dataclass
@@ -166,11 +165,7 @@ class ClusterExecutor(Executor):
 
 
 def batches_of(pairs: Sequence[int], workers: int) -> list[list[int]]:
-    """Divide units, by their number of pairs, into batches of decreasing size: a late start costs little.
-
-    Returns:
-        the indices of the units of each batch; each unit is in one batch.
-    """
+    """Divide units, given their pairs, into batches of decreasing size: a late start costs little."""
     batches: list[list[int]] = []
     remaining, room = sum(pairs), 0
     for number in np.argsort(-np.array(pairs), kind="stable").tolist():
@@ -247,7 +242,7 @@ def _join_threads() -> None:
     """Wait for Ray Data's threads: one that calls Ray after ``ray.shutdown`` aborts the process."""
     for thread in threading.enumerate():
         if thread.name.startswith(RAY_DATA_THREADS):
-            thread.join(TIMEOUT_SECONDS)
+            thread.join(timeout=10.0)
 
 
 def _try_precision(

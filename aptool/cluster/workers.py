@@ -50,17 +50,16 @@ def ray_failures(cluster: Cluster, *more: type[Exception]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raised = innermost(error)
-        if isinstance(raised, AptoolError):  # Ray adds lines to its text
-            raise error_with(raised.exit_code, first_line(raised)) from error
+        inner = innermost(error)
+        if isinstance(inner, AptoolError):  # Ray adds lines to its text
+            raise error_with(inner.exit_code, first_line(inner)) from error
         if isinstance(error, ray.data.exceptions.ExecutionTimeoutError):
             expected = f"a higher {NO_PROGRESS_VARIABLE}, or -1 for no limit"
             reason = f"no progress within Ray Data's limit: expected {expected}"
         elif isinstance(error, ray.exceptions.WorkerCrashedError):
-            reason = (
-                "a worker process cannot start: expected `python -c 'import ray, aptool'` to work there; "
-                f"logs in {cluster.logs}"
-            )
+            logs = Path(cluster.logs).glob("python-core-worker-*.log")  # of workers on this machine
+            raised = _raised("\n".join(log.read_text(errors="replace") for log in logs))
+            reason = f"a worker process cannot start: {raised[-1] if raised else f'see {cluster.logs}'}"
         elif isinstance(error, ray.exceptions.ActorDiedError):
             module, _, text = cause(error).partition("Error: ")
             if module.startswith("aptool.errors."):  # raised by the constructor
@@ -85,9 +84,14 @@ def cause(error: BaseException) -> str:
     if lost := getattr(error, "worker_failures", None):  # of a training, by rank
         return f"worker {min(lost)}: {cause(lost[min(lost)])}"
     error = innermost(error)
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    raised = [line for line in lines if line.split(":")[0].endswith(("Error", "Exception"))]
+    raised = _raised(str(error))
     return raised[-1] if raised else first_line(error)
+
+
+def _raised(text: str) -> list[str]:
+    """The lines of exceptions in a text, such as ``ValueError: ...``."""
+    lines = map(str.strip, text.splitlines())
+    return [line for line in lines if line.split(":")[0].endswith(("Error", "Exception"))]
 
 
 def host() -> str:

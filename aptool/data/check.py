@@ -1,25 +1,24 @@
-"""Validation of files: pools, answers, qrels, runs and whole collections; leaks between splits.
+"""Validation of files and collections, leaks between splits, and warnings on the pools of an evaluation.
 
 A leak is a question or a relevant answer that an earlier split has nearly word for word: a test question that
 a system has seen in training does not test the system.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import polars as pl
 
 from aptool.data.collection import Collection
 from aptool.data.folds import labelled_pools
-from aptool.data.importing import log_warnings
 from aptool.data.near_copies import THRESHOLD, encode, near_pairs
 from aptool.data.parquet import open_parquet
 from aptool.data.pools import Answers, answers_beside, list_units, read_answers, read_pools
 from aptool.data.runs import is_folder, read_run
 from aptool.data.table_files import read_lines
 from aptool.data.trec import is_beir_header, read_qrels, to_dicts
-from aptool.data.writing import MANIFEST, PoolCounts
+from aptool.data.writing import MANIFEST, QRELS_SUFFIX, PoolCounts, log_warnings, manifest_beside
 from aptool.errors import InputError, counted
 from aptool.files import unpacked_name
 from aptool.paths import PathOrUrl, location
@@ -30,18 +29,15 @@ logger = logging.getLogger(__name__)
 _QRELS_FIELDS, _RUN_FIELDS = 4, 6
 
 
-def collection_folder(path: str) -> str | None:
-    """The folder of the collection that a path names, by its folder or its manifest; None for other files."""
-    if location(path).is_dir() and not is_folder(path):
-        return path
-    return str(location(path).parent) if path.rsplit("/", 1)[-1] == MANIFEST else None
+def is_collection(path: str) -> bool:
+    """Whether a path is a folder, but not that of a run in parts."""
+    return location(path).is_dir() and not is_folder(path)
 
 
 def check_path(path: str) -> str:
     """Validate a file or the folder of a collection, and describe its format and size."""
-    folder = collection_folder(path)
-    if folder is not None:
-        return _check_collection(folder)
+    if is_collection(path):
+        return _check_collection(path)
     if is_folder(path):
         return _check_run(path)
     name = path.rsplit("/", 1)[-1]
@@ -89,16 +85,11 @@ def _check_pools(
     seen: set[str] = set()
     for unit in list_units([path]):
         pools = read_pools(unit, answers)
-        position = unit.position
-        if unit.rows is None and len(pools.answer_ids) != unit.pairs:
-            problem = f"{len(pools.answer_ids)} candidates"
-            expected = f"{unit.pairs}, as the footer says"
-            raise InputError(path, position=position, problem=problem, expected=expected)
         for pool in pools.records():
             if pool.question_id in seen:
                 value, expected = pool.question_id, "each question once"
                 raise InputError(
-                    path, position=position, column="question_id", value=value, expected=expected
+                    path, position=unit.position, column="question_id", value=value, expected=expected
                 )
             seen.add(pool.question_id)
             judged = judgements.get(pool.question_id, {}) if judgements else {}
@@ -161,7 +152,7 @@ def _looks_like_qrels(path: str) -> bool:
             return True
         if len(fields) >= _RUN_FIELDS and fields[1].upper() == "Q0":
             return False
-        expected = "a pools, answers, qrels or run file, collection.json, or the folder of a collection"
+        expected = "a pools, answers, qrels or run file, or the folder of a collection"
         raise InputError(path, value=line, expected=expected)
     raise InputError(path, problem="no line", expected="qrels, a run, or another file of a known format")
 
@@ -185,44 +176,38 @@ class Leak(NamedTuple):
     examples: list[tuple[str, str]]
 
 
-class _Texts(NamedTuple):
-    """The texts of a split that are compared, as words."""
-
-    ids: list[str]  # question ids
-    questions: list[tuple[str, ...]]
-    answers: list[tuple[str, ...]]  # distinct answers that are relevant to a question
+Words = tuple[str, ...]
 
 
 def find_leaks(collection: Collection) -> list[Leak]:
     """Compare each split with each earlier split."""
     leaks = []
-    compared: dict[str, _Texts] = {}
+    compared: dict[str, tuple[dict[str, Words], list[Words]]] = {}
     for name in collection.splits:
-        split = _texts(collection, name)
-        for earlier_name, earlier in compared.items():
-            questions, pairs = _copies(split.questions, earlier.questions)
-            answers, _ = _copies(split.answers, earlier.answers)
-            examples = [(split.ids[i], earlier.ids[j]) for i, j in pairs.items()]
-            leaks.append(Leak(name, earlier_name, questions, answers, examples[:5]))
-        compared[name] = split
+        questions, answers = _texts(collection, name)
+        for earlier, (earlier_questions, earlier_answers) in compared.items():
+            of_questions, pairs = _copies([*questions.values()], [*earlier_questions.values()])
+            of_answers, _ = _copies(answers, earlier_answers)
+            ids, earlier_ids = list(questions), list(earlier_questions)
+            examples = [(ids[i], earlier_ids[j]) for i, j in pairs.items()]
+            leaks.append(Leak(name, earlier, of_questions, of_answers, examples[:5]))
+        compared[name] = questions, answers
     return leaks
 
 
-def _texts(collection: Collection, split: str) -> _Texts:
-    texts = _Texts([], [], [])
-    answers: dict[tuple[str, ...], None] = {}
+def _texts(collection: Collection, split: str) -> tuple[dict[str, Words], list[Words]]:
+    """The words of each question by its id, and those of the distinct relevant answers."""
+    questions: dict[str, Words] = {}
+    answers: dict[Words, None] = {}
     for pool in labelled_pools(collection, split):
-        texts.ids.append(pool.question_id)
-        texts.questions.append(tuple(words(pool.question)))
+        questions[pool.question_id] = tuple(words(pool.question))
         for answer_id, text in zip(pool.answer_ids, pool.texts or (), strict=True):
             if pool.relevance.get(answer_id, 0) > 0:
                 answers[tuple(words(text))] = None
-    return texts._replace(answers=list(answers))
+    return questions, list(answers)
 
 
-def _copies(
-    texts: Sequence[tuple[str, ...]], earlier: Sequence[tuple[str, ...]]
-) -> tuple[Copies, dict[int, int]]:
+def _copies(texts: Sequence[Words], earlier: Sequence[Words]) -> tuple[Copies, dict[int, int]]:
     """Count copies; the dict has the row of each near copy, and the row of its first earlier text."""
     known = {*earlier}
     sets = encode([*texts, *earlier], 1)
@@ -230,3 +215,47 @@ def _copies(
     for i, j in near_pairs(sets[: len(texts)], sets[len(texts) :], THRESHOLD):
         pairs.setdefault(i, j)
     return Copies(len(texts), sum(text in known for text in texts), len(pairs)), pairs
+
+
+def warn_of_runs(runs: Mapping[str, pl.DataFrame], qrels: pl.DataFrame, levels: Iterable[int]) -> None:
+    """Log the warnings on the pools that runs rank, once for all runs and levels with the same warning.
+
+    ``levels`` are those of the measures: the least relevance of a relevant candidate.
+    """
+    logged: set[str] = set()
+    for name, frame in runs.items():
+        for level in sorted(set(levels)):
+            for line in _count_pools(frame, qrels, level).warnings:
+                if line not in logged:
+                    logged.add(line)
+                    logger.warning(f"{name}: warning: {line}")
+
+
+def warn_of_added(qrels: PathOrUrl) -> None:
+    """Warn if the pools of the split of qrels hold relevant answers that the first stage missed."""
+    path = location(qrels)
+    manifest = manifest_beside(path)
+    if manifest is None:
+        return
+    split = path.name.removesuffix(QRELS_SUFFIX)
+    stage = manifest["details"].get("first_stage", {}).get(split, {})
+    added = stage.get("relevant_added", 0)
+    if added:
+        answers = counted(added, "relevant answer")
+        logger.warning(
+            f"{split}: warning: its pools hold {answers} that the first stage missed (--add-relevant), so "
+            "figures are higher than after this first stage"
+        )
+
+
+def _count_pools(pairs: pl.DataFrame, qrels: pl.DataFrame, level: int) -> PoolCounts:
+    """Count the pools of the judged questions of a run."""
+    keys = ["question_id", "answer_id"]
+    is_relevant = qrels.filter(pl.col("relevance") >= level).select(*keys, relevant=pl.lit(True))
+    judged = pairs.join(qrels.select("question_id").unique(), on="question_id", how="semi")
+    marked = judged.join(is_relevant, on=keys, how="left")
+    sizes = marked.group_by("question_id").agg(size=pl.len(), relevant=pl.col("relevant").sum())
+    counts = PoolCounts(level=level, is_run=True)
+    for size, relevant in sizes.select("size", "relevant").iter_rows():
+        counts.add(size, relevant)
+    return counts

@@ -3,19 +3,18 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from aptool.arguments import PathLike, check_path, check_text, is_path
-from aptool.data.frames import TABLE, RawTable, Table, read_columns
-from aptool.data.pools import ANSWERS, PoolBatch, Pools, digest_of, list_units, read_answers, read_pools
+from aptool.arguments import PathLike, check_path
+from aptool.data.frames import Table
+from aptool.data.pools import ANSWERS, PoolBatch, Pools, list_units, read_answers, read_pools
 from aptool.data.runs import Qrels
 from aptool.data.writing import MANIFEST, POOLS_SUFFIX, QRELS_SUFFIX, read_manifest
 from aptool.errors import InputError
+from aptool.files import sha256_of, stat
 from aptool.paths import Location, location
-
-_EXPECTED = f"a path, {TABLE}, or a dict of these by split"
-_SPLIT = "the name of a split (str)"
 
 
 class Collection:
@@ -93,14 +92,10 @@ class Collection:
         # Scoring, training and evaluation open collections without importing any.
         from aptool.data.table import import_table
 
-        by_split = rows if isinstance(rows, Mapping) else {"train": rows}
-        if not by_split:
-            raise InputError("rows", value=rows, expected=_EXPECTED)
-        path = check_path("output", output)
         import_table(
-            path,
-            {split: _source(split, content) for split, content in by_split.items()},
-            {part: check_text(part, name) for part, name in (columns or {}).items()},
+            rows,
+            output,
+            columns,
             questions=questions,
             unlabelled=unlabelled,
             add_candidates=add_candidates,
@@ -109,7 +104,7 @@ class Collection:
             encoding=encoding,
             overwrite=overwrite,
         )
-        return cls(path)
+        return cls(output)
 
     @property
     def name(self) -> str:
@@ -173,7 +168,7 @@ class Collection:
             yield read_pools(unit, answers)
 
     def _file(self, split: str, suffix: str) -> Location:
-        if check_text("split", split, expected=_SPLIT) not in self.splits:
+        if split not in self.splits:
             raise InputError(
                 self.path, problem=f"split {split!r}", expected=f"one of {', '.join(self.splits)}"
             )
@@ -189,7 +184,8 @@ class Collection:
         file, digest = self.path / name, self.manifest["files"].get(name)
         if not file.is_file():
             raise InputError(file, problem="file not found", expected=f"the file that {MANIFEST} lists")
-        actual = digest_of(file)
+        path = file.absolute() if isinstance(file, Path) else file
+        actual = _cached_sha256(path, stat(path).version)
         if digest is not None and actual != digest:
             expected = f"{digest[:12]}…, as {MANIFEST} has it"
             raise InputError(file, column="sha256", value=f"{actual[:12]}…", expected=expected)
@@ -198,11 +194,6 @@ class Collection:
         return f"Collection({str(self.path)!r}: {', '.join(self.splits)})"
 
 
-def _source(split: str, content: object) -> str | RawTable:
-    """The path or the table of a split."""
-    name = f"rows of {split!r}"
-    return (
-        check_path(name, content)
-        if is_path(content)
-        else RawTable(name, read_columns(name, content, _EXPECTED))
-    )
+@lru_cache(maxsize=256)
+def _cached_sha256(file: Location, version: str) -> str:
+    return sha256_of(file)

@@ -12,11 +12,18 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from aptool.data.collection import Collection
-from aptool.data.importing import ANSWERS_ADDED, SplitPools, fill_pools
 from aptool.data.near_copies import assign, hash_of
 from aptool.data.pools import read_answers
+from aptool.data.table import fill_pools
 from aptool.data.trec import read_qrels, to_dicts
-from aptool.data.writing import MANIFEST, CollectionWriter, LabelledPool, check_collection_output
+from aptool.data.writing import (
+    ANSWERS_ADDED,
+    MANIFEST,
+    LabelledPool,
+    SplitPools,
+    check_collection_output,
+    write_collection,
+)
 from aptool.errors import AptoolError, InputError
 from aptool.paths import PathOrUrl, location
 
@@ -74,19 +81,20 @@ def write_folds(
         check_collection_output(target, collection.name, overwrite=overwrite)
     for fold, target in enumerate(targets):
         train = [pool for pool, of_pool in zip(pools, fold_of, strict=True) if of_pool != fold]
-        dev = [pool for pool, of_pool in zip(pools, fold_of, strict=True) if of_pool == fold]
-        with CollectionWriter(
+        held_out = [pool for pool, of_pool in zip(pools, fold_of, strict=True) if of_pool == fold]
+        dev = [evaluated[pool.question_id] for pool in held_out]
+        added = sum(len(pool.answer_ids) for pool in dev) - sum(len(pool.answer_ids) for pool in held_out)
+        write_collection(
             target,
+            {
+                "train": _share(train, train_share),
+                "dev": SplitPools(dev, counts={ANSWERS_ADDED: added} if added else None),
+            },
             name=collection.name,
             source=f"fold {fold + 1} of {folds} of {collection.name}",
             details={**details, "fold": fold + 1},
             overwrite=overwrite,
-        ) as writer:
-            writer.add_split("train", _share(train, train_share))
-            writer.add_split("dev", [evaluated[pool.question_id] for pool in dev])
-            added = sum(len(evaluated[pool.question_id].answer_ids) - len(pool.answer_ids) for pool in dev)
-            if added:
-                writer.count(ANSWERS_ADDED, "dev", added)
+        )
     return [Collection(target) for target in targets]
 
 
@@ -121,7 +129,7 @@ def _evaluated(
     sources = [pool for split in with_drawn for pool in by_split[split]]
     if sources:
         answers = _answers(collection, by_split)
-        content = SplitPools(collection.path, sources)
+        content = SplitPools(sources, collection.path)
         drawn = fill_pools(content, pool_size, seed, has_answer_ids=True, shared=answers)
         for source, pool in zip(sources, drawn, strict=True):
             outside = source.relevance.keys() - source.answer_ids  # relevant answers missing from the pool

@@ -6,7 +6,6 @@ A table in memory is a frame of polars or pandas, another object with the Arrow 
 A rule converts one value, or raises a ``ValueError`` that says what was expected.
 """
 
-import difflib
 import numbers
 import re
 import unicodedata
@@ -70,17 +69,13 @@ class RawTable(NamedTuple):
         return max(map(len, self.columns.values()), default=0)
 
     def column(self, name: str, hint: str = "") -> Any:
-        """The values of a column; the error for a missing one names the columns and the nearest name."""
+        """The values of a column; the error for a missing one names the columns."""
         if name in self.columns:
             return self.columns[name]
-        names = list(map(str, self.columns))
-        shown = [repr(other if len(other) <= 30 else other[:29] + "…") for other in names[:MOST_NAMES]]
-        more = ", …" if len(names) > MOST_NAMES else ""
-        lowered = {other.casefold(): other for other in names}
-        near = difflib.get_close_matches(name.casefold(), lowered, n=1, cutoff=0.5)
-        expected = "this column" + hint + (f"; did you mean {lowered[near[0]]!r}?" if near else "")
+        shown = [shortened(str(other)) for other in list(self.columns)[:MOST_NAMES]]
+        more = ", …" if len(self.columns) > MOST_NAMES else ""
         problem = f"not found among {', '.join(shown) or 'none'}{more}"
-        raise InputError(self.name, column=name, problem=problem, expected=expected)
+        raise InputError(self.name, column=name, problem=problem, expected=f"this column{hint}")
 
 
 def is_table(value: object) -> "TypeGuard[ArrowStream | pl.LazyFrame]":

@@ -39,17 +39,9 @@ def is_question_id(value: object) -> bool:
     return is_answer_id(value) and str(value)[0] not in "#\ufeff"
 
 
-def check_answer_id(path: object, position: str, value: object, column: str | None = None) -> None:
-    """Raise if an answer id is not legal; the error names the position and the column."""
-    if not is_answer_id(value):
-        raise InputError(
-            str(path), position=position, column=column, value=value, expected=EXPECTED_ANSWER_ID
-        )
-
-
-def check_question_id(path: object, position: str, value: object, column: str | None = None) -> None:
-    """Raise if a question id is not legal; see ``check_answer_id``."""
-    if not is_question_id(value):
-        raise InputError(
-            str(path), position=position, column=column, value=value, expected=EXPECTED_QUESTION_ID
-        )
+def check_id(path: object, position: str, column: str, value: object, *, of_question: bool = False) -> None:
+    """Raise if the id of an answer, or of a question, is not legal."""
+    is_legal = is_question_id(value) if of_question else is_answer_id(value)
+    if not is_legal:
+        expected = EXPECTED_QUESTION_ID if of_question else EXPECTED_ANSWER_ID
+        raise InputError(str(path), position=position, column=column, value=value, expected=expected)

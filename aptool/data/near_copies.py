@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from aptool.data.importing import SplitPools
+from aptool.data.writing import SplitPools
 from aptool.errors import InputError, counted
 from aptool.text.words import unicode_words as words
 
@@ -25,10 +25,9 @@ def encode(texts: Sequence[Sequence[str]], width: int) -> list[np.ndarray]:
 
     A text shorter than ``width`` is one run. Numbers are comparable within one call only.
     """
-    starts = [range(max(len(text) - width, 0) + 1) if text else range(0) for text in texts]
     sets = [
-        {tuple(text[start : start + width]) for start in of_text}
-        for text, of_text in zip(texts, starts, strict=True)
+        {tuple(text[start : start + width]) for start in range(max(len(text) - width, 0) + 1) if text}
+        for text in texts
     ]
     frequency = Counter(run for members in sets for run in members)
     rarest_first = sorted(frequency, key=frequency.__getitem__)
@@ -50,14 +49,11 @@ def near_pairs(
     size, size_right = pl.col("size"), pl.col("size_right")
     similar_size = (size >= threshold * size_right) & (size_right >= threshold * size)
     candidates = shared.filter(similar_size).select("text", "text_right").unique().sort("text", "text_right")
-    members = [set(ids.tolist()) for ids in right]
+    lefts, rights = ([set(ids.tolist()) for ids in side] for side in (left, right))
     pairs = []
-    last, current = -1, set[int]()
     for i, j in candidates.iter_rows():
-        if i != last:
-            last, current = i, set(left[i].tolist())
-        common = len(current & members[j])
-        if common >= threshold * (len(current) + len(members[j]) - common):
+        common = len(lefts[i] & rights[j])
+        if common >= threshold * (len(lefts[i]) + len(rights[j]) - common):
             pairs.append((i, j))
     return pairs
 

@@ -3,7 +3,7 @@
 Errors name the file and the row group or row.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import IO, Any
@@ -146,9 +146,11 @@ def open_parquet(path: PathOrUrl, version: str | None = None) -> Iterator[Parque
         yield ParquetReader(path, content, version)
 
 
-def parquet_writer(path: PathOrUrl | IO[bytes], schema: pa.Schema) -> pq.ParquetWriter:
-    """A writer of Parquet files with page checksums, which detect a flipped bit."""
-    return pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True)
+def write_tables(path: PathOrUrl | IO[bytes], schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
+    """Write a Parquet file, a row group per table, with page checksums, which detect a flipped bit."""
+    with pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True) as writer:
+        for table in tables:
+            writer.write_table(table)
 
 
 def check_columns(path: PathOrUrl, schema: pa.Schema, name: str) -> None:

@@ -29,14 +29,14 @@ from aptool.data.parquet import (
     check_distinct,
     is_type,
     open_parquet,
-    parquet_writer,
     text_column,
     to_arrow,
     to_numpy,
+    write_tables,
 )
 from aptool.environment import Tabular
 from aptool.errors import InputError, UsageError, counted
-from aptool.files import expand, open_input, sha256_of, stat, version_of
+from aptool.files import expand, open_input, stat, version_of
 from aptool.outputs import check_apart, check_output, output_file
 from aptool.paths import Location, PathOrUrl, location
 
@@ -131,15 +131,15 @@ class PoolBatch:
             candidates = [texts[row] for row in rows[start:end].tolist()]
             yield PoolRecord(question_id, question, answer_ids[start:end], candidates)
 
-    def select(self, rows: np.ndarray) -> "PoolBatch":
-        """Select pools by their row numbers (ascending), with only the texts of their pairs."""
-        chosen = np.flatnonzero(np.isin(self.pair_question, rows))
-        present, pair_answer = np.unique(self.pair_answer[chosen], return_inverse=True)
+    def head(self, count: int) -> "PoolBatch":
+        """The first pools, with only the texts of their pairs."""
+        pairs = int(self.offsets[count])
+        present, pair_answer = np.unique(self.pair_answer[:pairs], return_inverse=True)
         return PoolBatch(
-            self.question_ids.take(to_arrow(rows)),
-            self.questions.take(to_arrow(rows)),
-            np.concatenate([[0], np.cumsum(np.diff(self.offsets)[rows])]),
-            self.answer_ids.take(to_arrow(chosen)),
+            self.question_ids[:count],
+            self.questions[:count],
+            self.offsets[: count + 1],
+            self.answer_ids[:pairs],
             self.answers.take(to_arrow(present)),
             pair_answer,
             self.shared,
@@ -235,20 +235,22 @@ def read_pools(unit: Unit, answers: Answers | None = None) -> PoolBatch:
         value, expected = candidates[row].as_py(), "a pool of at least one candidate"
         raise InputError(path, position=place(row), column="candidates", value=value, expected=expected)
     pools = np.repeat(np.arange(len(sizes)), sizes)
-    pairs = _read_pairs(
-        path, [chunk.flatten() for chunk in candidates.chunks], lambda pair: place(pools[pair])
-    )
+
+    def place_of(pair: int) -> str:
+        return place(pools[pair])
+
+    pairs = _pair_columns(path, pa.Table.from_struct_array(pc.list_flatten(candidates)), place_of)
     repeated = pl.struct("pool", "answer_id").is_first_distinct().not_()
     rules = [LEGAL_ANSWER_ID, ("answer_id", repeated, "each answer once in a pool")]
-    frame = pl.DataFrame({"pool": pools, "answer_id": pl.Series(pairs.answer_ids)})
-    check(path, frame, rules, pairs.place, {"answer_id": "candidates.answer_id"})
-    if answers is None and pairs.texts.null_count and (beside := answers_beside(path)) is not None:
+    frame = pl.DataFrame({"pool": pools, "answer_id": pl.Series(pairs["answer_id"])})
+    check(path, frame, rules, place_of, {"answer_id": "candidates.answer_id"})
+    if answers is None and pairs["text"].null_count and (beside := answers_beside(path)) is not None:
         answers = _cached_answers(str(beside), stat(beside).version)
-    distinct, shared_rows, pair_answer = _resolve_texts(path, pairs, answers)
+    distinct, shared_rows, pair_answer = _resolve_texts(path, pairs, place_of, answers)
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     return PoolBatch(
         *(question_ids, questions, offsets),
-        *(pairs.answer_ids, distinct, pair_answer, answers, shared_rows),
+        *(pairs["answer_id"], distinct, pair_answer, answers, shared_rows),
     )
 
 
@@ -264,30 +266,18 @@ def _places(unit: Unit, sizes: list[int]) -> Callable[[int], str]:
     return place
 
 
-class _Pairs(NamedTuple):
-    """The candidates of a unit, one after the other."""
-
-    answer_ids: pa.Array
-    texts: pa.Array  # null for a shared text
-    text_ids: pa.Array | None  # the optional column ``text_id``
-    place: Callable[[int], str]  # the position of a pair
-
-
-def _read_pairs(path: PathOrUrl, candidates: list[pa.StructArray], place: Callable[[int], str]) -> _Pairs:
-    """Validate the columns of candidates."""
-
-    def field(name: str, *, nullable: bool = True) -> pa.Array:
-        column = pa.chunked_array([chunk.field(name) for chunk in candidates])
-        return text_column(path, f"candidates.{name}", column, place, nullable=nullable)
-
-    kind, text_ids = candidates[0].type, None
-    index = kind.get_field_index("text_id")
-    if index >= 0 and any(chunk.field(index).null_count < len(chunk) for chunk in candidates):
-        if not is_type(kind.field(index).type, pa.string(), is_id=True):
-            value = str(kind.field(index).type)
-            raise InputError(path, column="candidates.text_id", value=value, expected="type string")
-        text_ids = field("text_id")
-    return _Pairs(field("answer_id", nullable=False), field("text"), text_ids, place)
+def _pair_columns(path: PathOrUrl, pairs: pa.Table, place: Callable[[int], str]) -> dict[str, pa.Array]:
+    """The texts answer_id, text (null for a shared text) and, if some have one, text_id of candidates."""
+    names = ["answer_id", "text"]
+    if pairs.schema.get_field_index("text_id") >= 0 and pairs["text_id"].null_count < len(pairs):
+        kind = pairs["text_id"].type
+        if not is_type(kind, pa.string(), is_id=True):
+            raise InputError(path, column="candidates.text_id", value=str(kind), expected="type string")
+        names.append("text_id")
+    return {
+        name: text_column(path, f"candidates.{name}", pairs[name], place, nullable=name != "answer_id")
+        for name in names
+    }
 
 
 def answers_beside(pools: PathOrUrl) -> Location | None:
@@ -323,34 +313,31 @@ def pool_tables(pools: Iterable[PoolRecord]) -> Iterator[pa.Table]:
         yield pa.Table.from_pylist(rows, schema=schema)
 
 
-def write_pools(path: PathOrUrl, pools: Iterable[PoolRecord]) -> None:
-    """Write a pools file, not atomically, with one row group in memory."""
-    with parquet_writer(path, arrow_schema("pools")) as writer:
-        for table in pool_tables(pools):
-            writer.write_table(table)
-
-
 def write_answers(path: PathOrUrl, answers: Iterable[tuple[str, str]]) -> None:
     """Write ``(answer id, text)`` pairs to an answers file, not atomically."""
     schema = arrow_schema("answers")
-    with parquet_writer(path, schema) as writer:
+
+    def tables() -> Iterator[pa.Table]:
         remaining = iter(answers)
         while batch := list(islice(remaining, ROW_GROUP_CANDIDATES)):
             columns = {"answer_id": [name for name, _ in batch], "text": [text for _, text in batch]}
-            writer.write_table(pa.table(columns, schema=schema))
+            yield pa.table(columns, schema=schema)
+
+    write_tables(path, schema, tables())
 
 
 def _resolve_texts(
-    path: PathOrUrl, pairs: _Pairs, answers: Answers | None
+    path: PathOrUrl, pairs: Mapping[str, pa.Array], place: Callable[[int], str], answers: Answers | None
 ) -> tuple[pa.Array, np.ndarray, np.ndarray]:
     """The distinct texts, their rows in the shared answers, and the index of each candidate's text.
 
     Texts are in the order of their first candidate; if all are shared, in the order of the answers file.
     """
-    references = pairs.answer_ids if pairs.text_ids is None else pc.coalesce(pairs.text_ids, pairs.answer_ids)
-    is_shared = to_numpy(pairs.texts.is_null())
+    answer_ids, text_ids = pairs["answer_id"], pairs.get("text_id")
+    references = answer_ids if text_ids is None else pc.coalesce(text_ids, answer_ids)
+    is_shared = to_numpy(pairs["text"].is_null())
     pair_answer = np.zeros(len(is_shared), dtype=np.int64)
-    unshared = pairs.texts.filter(to_arrow(~is_shared)).dictionary_encode()
+    unshared = pairs["text"].filter(to_arrow(~is_shared)).dictionary_encode()
     pair_answer[~is_shared] = to_numpy(unshared.indices)
     no_rows = np.full(len(unshared.dictionary), UNSHARED, dtype=np.int64)
     if not is_shared.any():
@@ -358,16 +345,14 @@ def _resolve_texts(
     if answers is None:
         pair = int(np.argmax(is_shared))
         expected = f"a text, or an answers file with {references[pair].as_py()!r}"
-        raise InputError(
-            path, position=pairs.place(pair), column="candidates.text", value=None, expected=expected
-        )
+        raise InputError(path, position=place(pair), column="candidates.text", value=None, expected=expected)
     rows = pc.index_in(references.filter(to_arrow(is_shared)), value_set=answers.answer_ids)
     if rows.null_count:
         pair = int(np.flatnonzero(is_shared)[to_numpy(rows.is_null())][0])
-        has_text_id = pairs.text_ids is not None and pairs.text_ids[pair].is_valid
+        has_text_id = text_ids is not None and text_ids[pair].is_valid
         raise InputError(
             path,
-            position=pairs.place(pair),
+            position=place(pair),
             column="candidates.text_id" if has_text_id else "candidates.answer_id",
             value=references[pair].as_py(),
             expected=f"an answer of {location(answers.path).name}",
@@ -384,22 +369,9 @@ def _resolve_texts(
 
 
 def answers_of_all(pools: Sequence[PathOrUrl]) -> Location | None:
-    """The shared answers of several pools files, if all files have the same; else None."""
-    folders = {str(location(path).parent): path for path in pools}
-    files = [answers for path in folders.values() if (answers := answers_beside(path)) is not None]
-    are_same = len(files) == len(folders) and len({digest_of(answers) for answers in files}) == 1
-    return files[0] if are_same else None
-
-
-def digest_of(file: Location) -> str:
-    """SHA-256 of a file, cached by its version."""
-    path = file.absolute() if isinstance(file, Path) else file
-    return _cached_sha256(path, stat(path).version)
-
-
-@lru_cache(maxsize=256)
-def _cached_sha256(file: Location, version: str) -> str:
-    return sha256_of(file)
+    """The answers that pools files of one folder share; None for several folders, each with its own."""
+    folders = {location(path).parent for path in pools}
+    return answers_beside(pools[0]) if len(folders) == 1 else None
 
 
 class PoolFiles(NamedTuple):
@@ -518,8 +490,9 @@ class Pools(Tabular):
             check_apart(file, self._files.paths)
         check_output(file, overwrite=overwrite)
         pools = self.frame.group_by("question_id", "question", maintain_order=True).agg("answer_id", "answer")
+        records = map(PoolRecord._make, pools.iter_rows())
         with output_file(file) as temporary:
-            write_pools(temporary, map(PoolRecord._make, pools.iter_rows()))
+            write_tables(temporary, arrow_schema("pools"), pool_tables(records))
 
     @contextmanager
     def on_disk(self) -> Iterator[PoolFiles]:

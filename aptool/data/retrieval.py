@@ -11,17 +11,16 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from aptool.data.collection import Collection
-from aptool.data.frames import id_of, text_of
-from aptool.data.ids import check_question_id
-from aptool.data.importing import SAME_ID_EXCLUDED, SplitPools, collection_name, write_collection
+from aptool.data.frames import id_of, read_frame, text_of
+from aptool.data.ids import check_id
 from aptool.data.runs import read_run
 from aptool.data.table_files import read_json_lines, read_rows, table_files
 from aptool.data.trec import QRELS_SCHEMA, rank_candidates, read_qrels
-from aptool.data.writing import LabelledPool, check_collection_output
+from aptool.data.writing import LabelledPool, SplitPools, collection_name, write_collection
 from aptool.environment import require
 from aptool.errors import AptoolError, InputError, UsageError, first_line
 from aptool.files import packed_or_not, unpacked_name
-from aptool.paths import Location, PathOrUrl, location
+from aptool.paths import PathOrUrl, location
 
 _KEYS = ["question_id", "answer_id"]
 _RUN = {"question_id": pl.String, "answer_id": pl.String, "score": pl.Float64}
@@ -79,7 +78,9 @@ def read_beir(folder: PathOrUrl, runs: Mapping[str, str]) -> RetrievalCollection
     It has ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/SPLIT.tsv``.
     """
     root = location(folder)
-    corpus, queries = (_beir_file(root, name) for name in ("corpus.jsonl", "queries.jsonl"))
+    corpus, queries = (
+        packed_or_not(root, name) or str(root / name) for name in ("corpus.jsonl", "queries.jsonl")
+    )
     qrels = {split: str(root / "qrels" / f"{split}.tsv") for split in runs}
     return read_files(corpus, queries, qrels, runs)._replace(exclude_same_id=True)
 
@@ -102,12 +103,11 @@ def read_ir_datasets(names: Mapping[str, str], runs: Mapping[str, str]) -> Retri
             scored: list[tuple[str, str, float]] = []
             if split not in runs and dataset.has_scoreddocs():
                 scored = [(row.query_id, row.doc_id, float(row.score)) for row in dataset.scoreddocs_iter()]
-        qrels = pl.DataFrame(judged, schema=QRELS_SCHEMA, orient="row").unique(maintain_order=True)
-        if qrels.is_empty() or qrels.select(_KEYS).is_duplicated().any():
-            problem = "no judgement" if qrels.is_empty() else "a pair with several labels"
-            raise InputError(path, problem=problem, expected="qrels with one label per pair")
+        rows = pl.DataFrame(judged, schema=QRELS_SCHEMA, orient="row").unique(maintain_order=True)
+        qrels = read_frame(path, rows, tuple(QRELS_SCHEMA))
         if scored:
-            run, run_path = pl.DataFrame(scored, schema=_RUN, orient="row"), f"{path}: scored documents"
+            rows, run_path = pl.DataFrame(scored, schema=_RUN, orient="row"), f"{path}: scored documents"
+            run = read_frame(run_path, rows, tuple(_RUN))
         elif split in runs:
             run, run_path = read_run(runs[split]).frame, runs[split]
         else:
@@ -157,7 +157,6 @@ def import_retrieval(
         if split not in collection.splits:
             expected = f"one of the splits {', '.join(collection.splits)}"
             raise UsageError(f"--add-relevant {split}: expected {expected}")
-    check_collection_output(out, collection_name(out), overwrite=overwrite)
     splits: dict[str, SplitPools] = {}
     first_stage: dict[str, dict[str, int]] = {}
     answer_ids: set[str] = set()
@@ -167,11 +166,13 @@ def import_retrieval(
         counts: dict[str, int] = {}
         if collection.exclude_same_id:
             others = pl.col("question_id") != pl.col("answer_id")
-            counts[SAME_ID_EXCLUDED] = run.height - run.filter(others).height
+            excluded = run.height - run.filter(others).height
+            if excluded:
+                counts["candidates_with_the_id_of_their_question_excluded"] = excluded
             run, qrels = run.filter(others), qrels.filter(others)
         candidates, first_stage[split] = cut_pools(run, qrels, depth, add_relevant=split in add_relevant)
         answer_ids.update(candidates["answer_id"])
-        splits[split] = SplitPools(topics.path, _pools(topics, candidates), counts)
+        splits[split] = SplitPools(_pools(topics, candidates), topics.path, counts)
     details = {
         "depth": depth,
         "add_relevant": list(add_relevant),
@@ -179,9 +180,9 @@ def import_retrieval(
     }
     write_collection(
         out,
+        splits,
         name=collection_name(out),
         source=collection.source,
-        splits=splits,
         questions=questions,
         details={"pools": details, "first_stage": first_stage},
         answers=_texts(collection, answer_ids),
@@ -251,18 +252,11 @@ def _check(topics: Topics) -> None:
         raise InputError(topics.run_path, problem=problem, expected="a run over these queries")
 
 
-def _beir_file(root: Location, name: str) -> str:
-    path = packed_or_not(root, name)
-    if path is None:
-        raise InputError(root / name, problem="file not found", expected="a folder in the layout of BEIR")
-    return path
-
-
 def _read_queries(path: str) -> dict[str, str]:
     """Read query texts by id. An id may be repeated with the same text."""
     queries: dict[str, str] = {}
     for file, position, name, text in _entries(path):
-        check_question_id(file, position, name, "id")
+        check_id(file, position, "id", name, of_question=True)
         if not text.strip():
             raise InputError(file, position=position, column="text", value=text, expected="a text")
         if queries.setdefault(name, text) != text:

@@ -17,7 +17,7 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -144,15 +144,9 @@ def in_order(files: Iterable[str]) -> list[str]:
 
 def _contradicting_questions(frame: pl.DataFrame) -> int:
     """The number of questions in which the better rank of two adjacent lines has the lower score."""
-    steps = frame.select(
-        "question_id",
-        rank=pl.col("rank").diff(),
-        score=pl.col("score").diff(),
-        same=pl.col("question_id") == pl.col("question_id").shift(1),
-    )
-    is_worse = (pl.col("rank") > 0) & (pl.col("score") > 0)
-    is_better = (pl.col("rank") < 0) & (pl.col("score") < 0)
-    return steps.filter(pl.col("same") & (is_worse | is_better))["question_id"].n_unique()
+    is_same = pl.col("question_id") == pl.col("question_id").shift(1)
+    contradicts = pl.col("rank").diff() * pl.col("score").diff() > 0
+    return frame.filter(is_same & contradicts)["question_id"].n_unique()
 
 
 def part_bytes(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> bytes:
@@ -166,15 +160,14 @@ def part_bytes(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> bytes:
 
 
 def _table_bytes(frame: pl.DataFrame, tag: str) -> bytes:
-    from aptool.data.parquet import arrow_schema, parquet_writer
+    from aptool.data.parquet import arrow_schema, write_tables
 
     schema = arrow_schema("scores", optional=True).with_metadata({_TAG: tag.encode()})
     # The numbers that are printed: the nearest float64 of 0.1 in float32 is not 0.1.
     printed = pl.col("score").cast(pl.String).cast(pl.Float64)
     rows = printable(frame).with_columns(score=printed).select(schema.names).rechunk()
     stream = io.BytesIO()
-    with parquet_writer(stream, schema) as writer:
-        writer.write_table(rows.to_arrow().cast(schema))
+    write_tables(stream, schema, [rows.to_arrow().cast(schema)])
     return stream.getvalue()
 
 
@@ -191,15 +184,18 @@ def join_parts(parts: Sequence[Location], path: PathOrUrl) -> None:
 
 
 def _join_tables(parts: Sequence[Location], file: Path) -> None:
-    from aptool.data.parquet import open_parquet, parquet_writer
+    from aptool.data.parquet import open_parquet, write_tables
 
     with open_parquet(parts[0]) as reader:
         schema = reader.schema
-    with parquet_writer(str(file), schema) as writer:
+
+    def row_groups() -> Iterator[Any]:
         for part in parts:
             with open_parquet(part) as reader:
                 for group in range(reader.metadata.num_row_groups):
-                    writer.write_table(reader.read_row_groups([group], schema.names))
+                    yield reader.read_row_groups([group], schema.names)
+
+    write_tables(str(file), schema, row_groups())
 
 
 _RUN_COLUMNS = ("question_id", "answer_id", "score")

@@ -12,7 +12,6 @@ import polars as pl
 import pyarrow as pa
 
 from aptool.data.collection import Collection
-from aptool.data.pools import PoolBatch
 from aptool.data.trec import read_qrels
 
 
@@ -47,72 +46,58 @@ class Statistics:
 
 
 def describe(collection: Collection) -> Statistics:
-    """Compute the statistics of a collection; memory holds one row group and the shared answers."""
+    """Compute the statistics of a collection; memory holds the texts of one unit and the shared answers."""
     splits = {split: _describe_split(collection, split) for split in collection.splits}
     policies = {name: dict(rows) for name, rows in collection.manifest["policies"].items()}
     return Statistics(collection.name, splits, policies)
 
 
-def _lengths(texts: pa.Array) -> np.ndarray:
-    """(texts,) int64: words per text."""
-    return np.array([len(text.split()) for text in texts.to_pylist()], dtype=np.int64)
-
-
 def _describe_split(collection: Collection, split: str) -> SplitStatistics:
+    keys = ["question_id", "answer_id"]
     qrels = read_qrels(collection.qrels_file(split))
-    relevant = qrels.filter(pl.col("relevance") > 0).select("question_id", "answer_id")
-    # Per question: candidates, words, relevant candidates. Per relevant pair: both lengths.
-    questions: list[pl.DataFrame] = []
-    pairs: list[np.ndarray] = []
+    relevant = qrels.filter(pl.col("relevance") > 0).select(*keys, relevant=pl.lit(True))
+    parts: list[pl.DataFrame] = []
     distinct: set[int] = set()
-    words = 0
     for pools in collection.batches(split):
-        lengths = _lengths(pools.answers)[pools.pair_answer]
-        question_lengths = _lengths(pools.questions)
-        is_relevant = _relevant_pairs(pools, relevant)
-        owners = pools.pair_question[is_relevant]
-        pairs.append(np.stack([question_lengths[owners], lengths[is_relevant]]))
-        words += int(lengths.sum())
+        lengths = {
+            "M": _lengths(pools.questions)[pools.pair_question],
+            "L": _lengths(pools.answers)[pools.pair_answer],
+        }
+        pairs = pools.pairs().with_columns(**{name: pl.Series(words) for name, words in lengths.items()})
+        parts.append(pairs.join(relevant, on=keys, how="left", maintain_order="left").drop("answer_id"))
         distinct.update(map(hash, pools.answers.to_pylist()))
-        questions.append(
-            pl.DataFrame(
-                {
-                    "question_id": pools.question_ids.to_pylist(),
-                    "size": np.diff(pools.offsets),
-                    "words": question_lengths,
-                    "relevant": np.bincount(owners, minlength=len(question_lengths)),
-                }
-            )
-        )
-    judged = relevant.group_by("question_id").agg(judged=pl.len().cast(pl.Int64))
-    table = pl.concat(questions).join(judged, "question_id", how="left", maintain_order="left")
-    judged_relevant = table["judged"].fill_null(0).to_numpy()
-    sizes, pool_relevant = table["size"].to_numpy(), table["relevant"].to_numpy()
-    relevant_pairs = np.concatenate(pairs, axis=1)
+    pairs = pl.concat(parts).with_columns(pl.col("relevant").fill_null(False))
+    judged = relevant.group_by("question_id").agg(judged=pl.len())
+    table = pairs.group_by("question_id", maintain_order=True).agg(
+        pl.col("M").first(), size=pl.len(), relevant=pl.col("relevant").sum()
+    )
+    table = table.join(judged, on="question_id", how="left", maintain_order="left").fill_null(0)
+    columns = {name: table[name].cast(pl.Int64).to_numpy() for name in ("M", "size", "relevant", "judged")}
+    sizes, in_pool, judged_relevant = columns["size"], columns["relevant"], columns["judged"]
+    words = pairs["L"].to_numpy()
+    is_relevant = pairs["relevant"].to_numpy()
     return SplitStatistics(
         questions=len(table),
-        candidates=int(sizes.sum()),
+        candidates=len(pairs),
         pool_mean=_mean(sizes),
         pool_least=int(sizes.min()),
         pool_most=int(sizes.max()),
-        M=_mean(table["words"].to_numpy()),
-        L=_mean(relevant_pairs[1]),
-        L_all=words / max(1, int(sizes.sum())),
-        L_over_M=_mean(relevant_pairs[1] / np.maximum(relevant_pairs[0], 1)),
+        M=_mean(columns["M"]),
+        L=_mean(words[is_relevant]),
+        L_all=_mean(words),
+        L_over_M=_mean((words / np.maximum(pairs["M"].to_numpy(), 1))[is_relevant]),
         relevant=int(judged_relevant.sum()),
         without_relevant=int((judged_relevant == 0).sum()),
-        without_nonrelevant=int((pool_relevant == sizes).sum()),
-        relevant_not_in_pool=int((judged_relevant - pool_relevant).sum()),
-        questions_without_relevant_in_pool=int((pool_relevant == 0).sum()),
+        without_nonrelevant=int((in_pool == sizes).sum()),
+        relevant_not_in_pool=int((judged_relevant - in_pool).sum()),
+        questions_without_relevant_in_pool=int((in_pool == 0).sum()),
         distinct_answers=len(distinct),
     )
 
 
-def _relevant_pairs(pools: PoolBatch, relevant: pl.DataFrame) -> np.ndarray:
-    """(pairs,) bool: whether a candidate is relevant."""
-    marked = relevant.with_columns(relevant=pl.lit(True))
-    joined = pools.pairs().join(marked, on=["question_id", "answer_id"], how="left", maintain_order="left")
-    return joined["relevant"].fill_null(False).to_numpy()
+def _lengths(texts: pa.Array) -> np.ndarray:
+    """(texts,) int64: words per text."""
+    return np.array([len(text.split()) for text in texts.to_pylist()], dtype=np.int64)
 
 
 def _mean(values: np.ndarray) -> float:

@@ -7,29 +7,32 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
 import polars as pl
 
-from aptool.arguments import check_choice
+from aptool.arguments import PathLike, check_choice, check_path, check_text, is_path
 from aptool.data.frames import (
     LEGAL_ANSWER_ID,
     LEGAL_QUESTION_ID,
     NO_ROW,
+    TABLE,
     RawTable,
+    Table,
     check,
     comparable,
     convert,
-)
-from aptool.data.importing import (
-    SPELLINGS_JOINED,
-    UNLABELLED_DROPPED,
-    SplitPools,
-    collection_name,
-    fill_pools,
-    write_collection,
+    read_columns,
 )
 from aptool.data.near_copies import divide
 from aptool.data.table_files import check_text_format, read_table, table_files
-from aptool.data.writing import LabelledPool
+from aptool.data.writing import (
+    ANSWERS_ADDED,
+    UNLABELLED_DROPPED,
+    LabelledPool,
+    SplitPools,
+    collection_name,
+    write_collection,
+)
 from aptool.errors import InputError, UsageError
 from aptool.paths import PathOrUrl
 
@@ -39,11 +42,12 @@ logger = logging.getLogger(__name__)
 PARTS = ("question", "answer", "label", "question_id", "answer_id")
 _RATIO = re.compile(r"[1-9][0-9]{0,3}(?::[1-9][0-9]{0,3}){1,2}")
 _BLANK = r"^[\s\x1c-\x1f]*$"
+_EXPECTED = f"a path, {TABLE}, or a dict of these by split"
 
 
 def import_table(
-    out: PathOrUrl,
-    splits: Mapping[str, str | RawTable],
+    rows: PathLike | Table | Mapping[str, PathLike | Table],
+    output: PathLike,
     columns: Mapping[str, str] | None = None,
     *,
     questions: str = "all",
@@ -58,50 +62,55 @@ def import_table(
 
     The arguments are those of `Collection.from_rows`. The name of the collection is that of its folder.
     """
+    splits = rows if isinstance(rows, Mapping) else {"train": rows}
+    if not splits:
+        raise InputError("rows", value=rows, expected=_EXPECTED)
+    out = check_path("output", output)
     unknown = [part for part in columns or {} if part not in PARTS]
     if unknown:
         raise UsageError(f"columns: {unknown[0]!r}: expected one of {', '.join(PARTS)}")
     given = {"question": "question", "answer": "answer", "label": "label", **(columns or {})}
-    names = {part: given[part] for part in PARTS if given.get(part) is not None}
+    names = {part: check_text(part, given[part]) for part in PARTS if part in given}
     check_text_format(separator, encoding)
     shares = _shares(split_ratio)
     if shares and len(splits) != 1:
         raise UsageError(f"--split-ratio: expected one table, not {', '.join(splits)}")
     check_choice("unlabelled", unlabelled, ("refuse", "drop"))
     check_choice("add_candidates", add_candidates or "all", ("all",))
-    files = [source for source in splits.values() if isinstance(source, str)]
-    if shares:
-        splits = {"table": next(iter(splits.values()))}  # in ids of questions, which no split names
+    paths: list[str] = []
     sources: dict[str, SplitPools] = {}
     for split, source in splits.items():
         counts: dict[str, int] = {}
-        path = source if isinstance(source, str) else source.name
+        path = f"rows of {split!r}"
         tables: Iterable[RawTable]
-        if isinstance(source, str):
-            tables = (read_table(file, names.values(), separator, encoding) for file in table_files(source))
+        if is_path(source):
+            path = check_path(path, source)
+            paths.append(path)
+            tables = (read_table(file, names.values(), separator, encoding) for file in table_files(path))
         else:
-            tables = [source]
+            tables = [RawTable(path, read_columns(path, source, _EXPECTED))]
+        prefix = "table" if shares else split  # of ids of questions, which name no split that comes later
         drop, may_lack = unlabelled == "drop", add_candidates is not None
-        pools = _pools(split, path, tables, names, counts, drop_unlabelled=drop, may_lack_labels=may_lack)
-        sources[split] = SplitPools(path, pools, counts)
+        pools = _pools(prefix, path, tables, names, counts, drop_unlabelled=drop, may_lack_labels=may_lack)
+        sources[split] = SplitPools(pools, path, counts)
     if shares:
-        sources = divide(sources["table"], shares)
+        sources = divide(next(iter(sources.values())), shares)
     if add_candidates:
         for split, content in sources.items():
             filled = fill_pools(content, has_answer_ids="answer_id" in names)
             sources[split] = content._replace(pools=filled)
     layout = {**names, "separator": separator, "encoding": encoding}
-    options = {"add_candidates": add_candidates, "split_ratio": split_ratio}
     details: dict[str, object] = {
-        "layout": {key: value for key, value in layout.items() if value is not None},
-        **{key: value for key, value in options.items() if value is not None},
+        "layout": {key: value for key, value in layout.items() if value is not None}
     }
-    shown = ", ".join(file.rstrip("/").rsplit("/", 1)[-1] for file in files)
+    options = {"add_candidates": add_candidates, "split_ratio": split_ratio}
+    details |= {key: value for key, value in options.items() if value is not None}
+    shown = ", ".join(file.rstrip("/").rsplit("/", 1)[-1] for file in paths)
     write_collection(
         out,
+        sources,
         name=collection_name(out),
         source=f"imported from {shown or 'rows in memory'}",
-        splits=sources,
         questions=questions,
         details=details,
         overwrite=overwrite,
@@ -259,7 +268,9 @@ def _labelled(
     """The pairs with a label; a candidate that is dropped as empty needs none."""
     is_unlabelled = pl.col("relevance").is_null() & ~_is_blank("answer")
     unlabelled = pairs.filter(is_unlabelled)
-    if not drop and not unlabelled.is_empty():
+    if unlabelled.is_empty():
+        return pairs.with_columns(pl.col("relevance").fill_null(0))
+    if not drop:
         expected = "a whole number (--unlabelled drop leaves such rows out)"
         position = unlabelled["position"][0]
         raise InputError(path, position=position, column=label, problem="no value", expected=expected)
@@ -275,7 +286,8 @@ def _with_question_ids(split: str, pairs: pl.DataFrame, counts: dict[str, int]) 
     spellings = pairs["question"].unique(maintain_order=True).to_list()
     first: dict[str, tuple[str, str]] = {}  # comparable text -> id, first spelling
     questions = [first.setdefault(comparable(text), (f"{split}-Q{len(first)}", text)) for text in spellings]
-    counts[SPELLINGS_JOINED] = len(spellings) - len(first)
+    if len(spellings) > len(first):
+        counts["other_spellings_of_a_question_joined"] = len(spellings) - len(first)
     spelling = pl.col("question")
     return pairs.with_columns(
         question_id=spelling.replace_strict(
@@ -283,3 +295,65 @@ def _with_question_ids(split: str, pairs: pl.DataFrame, counts: dict[str, int]) 
         ),
         question=spelling.replace_strict(spellings, [text for _, text in questions], return_dtype=pl.String),
     )
+
+
+def fill_pools(
+    content: SplitPools,
+    pool_size: int | None = None,
+    seed: int = 0,
+    *,
+    has_answer_ids: bool,
+    shared: Iterable[tuple[str, str]] = (),
+) -> Iterator[LabelledPool]:
+    """Add answers of other questions of the split to each pool, in the order in which the source has them.
+
+    Equal answers are one candidate, which is relevant for each question that has the answer. Pools get all
+    answers, or answers drawn at random up to ``pool_size`` candidates. Without ids of the source, a candidate
+    is numbered by the first occurrence of its answer in the split. ``shared`` are the ids and texts of
+    answers that need not be in a pool.
+    """
+    answers: dict[str, tuple[str, str]] = {}  # comparable text -> first id, first text
+    texts: dict[str, str] = {}  # answer id -> comparable text
+
+    def add(answer_id: str, text: str, position: str) -> str:
+        key = comparable(text)
+        answers.setdefault(key, (answer_id, text))
+        if texts.setdefault(answer_id, key) != key:
+            expected = f"the text that answer {answer_id!r} has in another question"
+            raise InputError(content.path, position=position, column="answer", value=text, expected=expected)
+        return key
+
+    for answer_id, text in shared:
+        add(answer_id, text, f"answer {answer_id!r}")
+    labelled = []
+    for pool in content.pools:
+        labels: dict[str, int] = {}
+        position = f"question {pool.question_id!r}"
+        for answer_id, text in zip(pool.answer_ids, pool.texts or (), strict=True):
+            label = pool.relevance[answer_id]
+            earlier = labels.setdefault(add(answer_id, text, position), label)
+            if label != earlier:
+                expected = f"one label, not {earlier} and {label}"
+                raise InputError(
+                    content.path, position=position, column="answer", value=text, expected=expected
+                )
+        labelled.append((pool, labels))
+    keys, ids_and_texts = list(answers), list(answers.values())
+    numbers = {key: number for number, key in enumerate(keys)}
+    random = np.random.default_rng(seed)
+    for pool, labels in labelled:
+        if not labels:  # a question without an answer, which the import drops and counts
+            yield pool
+            continue
+        chosen = list(range(len(keys)))
+        if pool_size is not None:
+            own = [numbers[key] for key in labels]
+            size = min(pool_size + len(own), len(keys))
+            drawn = random.choice(len(keys), size, replace=False).tolist()
+            others = [number for number in drawn if keys[number] not in labels]
+            chosen = sorted([*own, *others[: max(pool_size - len(own), 0)]])
+        ids = [ids_and_texts[n][0] if has_answer_ids else f"{pool.question_id}-{n}" for n in chosen]
+        relevance = {name: labels.get(keys[n], 0) for name, n in zip(ids, chosen, strict=True)}
+        if content.counts is not None and len(ids) > len(labels):
+            content.counts[ANSWERS_ADDED] = content.counts.get(ANSWERS_ADDED, 0) + len(ids) - len(labels)
+        yield pool._replace(answer_ids=ids, texts=[ids_and_texts[n][1] for n in chosen], relevance=relevance)

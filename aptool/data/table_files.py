@@ -9,7 +9,6 @@ and `csv` at a lone CR. A byte order mark is skipped.
 
 import csv
 import io
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
@@ -125,14 +124,12 @@ def read_delimited(path: str, separator: str, encoding: str | None = None) -> Ra
         rows = ((number, line.split("\t")) for number, line in without_blank_end(path, lines, str.strip))
     else:
         rows = without_blank_end(path, _quoted_rows(path, lines, separator), bool)
-    first, header = next(rows, (1, None))
+    _, header = next(rows, (1, None))
     if header is None:
         expected = "a header line with the names of the columns"
         raise InputError(path, problem="no line", expected=expected)
-    repeated = [name for name, count in Counter(header).items() if name and count > 1]
-    if repeated:
-        expected = "each column's name once"
-        raise InputError(path, position=f"line {first}", column=repeated[0], expected=expected)
+    for name in filter(None, header):
+        check_once(path, header, name)
     numbers: list[int] = []
     values: list[list[str]] = [[] for _ in header]
     for number, row in rows:

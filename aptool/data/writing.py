@@ -1,6 +1,6 @@
 """Collections are written: folders with a manifest, pools and qrels per split, and shared answers.
 
-``CollectionWriter`` applies the policies for duplicates, unanswerable questions and relevant answers missing
+``write_collection`` applies the policies for duplicates, unanswerable questions and relevant answers missing
 from a pool; the manifest counts the affected rows.
 
 A text of several pools is stored once, in ``answers.parquet``, with the id of its first candidate. The other
@@ -10,12 +10,12 @@ storage of texts.
 
 import logging
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, suppress
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
 
 import polars as pl
 import pyarrow as pa
@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from aptool.arguments import check_choice
 from aptool.data import ids
-from aptool.data.parquet import arrow_schema, parquet_writer
+from aptool.data.parquet import arrow_schema, write_tables
 from aptool.data.pools import (
     ANSWERS,
     ROW_GROUP_BYTES,
@@ -36,7 +36,7 @@ from aptool.documents import check_document, json_text, read_json
 from aptool.errors import InputError, UsageError, counted
 from aptool.files import sha256_of
 from aptool.outputs import check_output_folder, delete, output_folder
-from aptool.paths import Location, PathOrUrl, location, why_missing
+from aptool.paths import Location, PathOrUrl, location, output_location, why_missing, with_home
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +45,9 @@ POOLS_SUFFIX = ".pools.parquet"
 QRELS_SUFFIX = ".qrels"
 # A random order of five candidates, of which one is relevant, has an expected MRR of 0.46.
 SMALL_POOL = 5
+# Policies that count rows which are not in the pools that the source had, or no longer.
+ANSWERS_ADDED = "answers_of_other_questions_added"
+UNLABELLED_DROPPED = "rows_without_a_label_dropped"
 _EMPTY_DROPPED = "empty_candidates_dropped"
 _SPLIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
@@ -74,6 +77,25 @@ def read_manifest(folder: Location) -> dict[str, Any]:
 def is_split(name: object) -> bool:
     """Whether a value is the name of a split."""
     return isinstance(name, str) and _SPLIT.fullmatch(name) is not None
+
+
+def parse_splits(arguments: Iterable[str], hint: str = "") -> dict[str, str]:
+    """Parse ``SPLIT=PATH`` arguments; ``hint`` is an alternative for the error."""
+    splits: dict[str, str] = {}
+    for argument in arguments:
+        split, equals, path = argument.partition("=")
+        if not (equals and path and is_split(split)):
+            file = path or argument.rstrip("=") or "questions.tsv"
+            raise UsageError(f"{argument!r}: expected SPLIT=PATH, such as test={file}{hint}")
+        if split in splits:
+            raise UsageError(f"{argument!r}: split {split!r} is given twice")
+        splits[split] = with_home(path)
+    return splits
+
+
+def collection_name(output: PathOrUrl) -> str:
+    """Derive the name of a collection, one word, from its folder."""
+    return re.sub(r"\s+", "-", output_location(output).name) or "collection"
 
 
 def manifest_beside(file: Location) -> dict[str, Any] | None:
@@ -142,200 +164,207 @@ class PoolCounts:
         return lines
 
 
-class CollectionWriter(AbstractContextManager["CollectionWriter"]):
-    """Context manager that writes a collection; the folder is replaced only if the block succeeds.
+def log_warnings(name: str, counts: PoolCounts) -> None:
+    """Log the warnings, each line beginning with ``name``."""
+    for line in counts.warnings:
+        logger.warning(f"{name}: warning: {line}")
 
-    with CollectionWriter("data/mine", name="mine", source="my own questions") as writer:
-        writer.add_split("train", pools)
-    """
 
-    def __init__(
-        self,
-        path: PathOrUrl,
-        *,
-        name: str,
-        source: str,
-        questions: str = "all",
-        details: dict[str, Any] | None = None,
-        overwrite: bool = False,
-    ) -> None:
-        """Prepare to write. An existing folder is an error, except with ``overwrite`` or the same content.
+class SplitPools(NamedTuple):
+    """The pools of one split."""
 
-        The policy ``questions`` keeps ``all``, ``answerable`` ones (with a relevant answer in the pool or the
-        qrels) or those with ``both-labels`` in the pool. ``details``, further entries of the manifest, may be
-        changed until the block ends.
-        """
-        ids.check_one_word("--name", name)
-        check_choice("questions", questions, ("all", "answerable", "both-labels"))
-        self._path = location(path)
-        self._questions, self._overwrite = questions, overwrite
-        self._policies: dict[str, Counter[str]] = defaultdict(Counter)
-        self.pool_counts: dict[str, PoolCounts] = {}  # split -> counts of its pools
-        self._positives: Counter[str] = Counter()
-        self._tables: dict[str, list[pa.Table]] = {}  # split -> its row groups
-        self._manifest = {"format": 1, "name": name, "source": source}
-        self._details = details if details is not None else {}
+    pools: Iterable[LabelledPool]
+    path: PathOrUrl | None = None  # source of an import, for messages
+    counts: dict[str, int] | None = None  # rows per policy of the importer; complete once the pools are read
 
-    def __enter__(self) -> "CollectionWriter":
-        check_collection_output(self._path, str(self._manifest["name"]), overwrite=self._overwrite)
-        self._entered = ExitStack()
-        self._into = self._entered.enter_context(output_folder(self._path, MANIFEST))
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        if kind is not None:
-            return self._entered.__exit__(kind, error, trace)
-        with suppress(_SameCollectionError), self._entered:
-            if self._tables and not (self._into / ANSWERS).exists():  # else ``add_answers`` wrote it
-                self._share_texts()
-            for split, tables in self._tables.items():
-                with parquet_writer(self._into / f"{split}{POOLS_SUFFIX}", tables[0].schema) as writer:
-                    for table in tables:
-                        writer.write_table(table)
-            manifest = self._write_manifest()
-            present = manifest_beside(self._path / MANIFEST)
-            if present == manifest:
-                logger.info(f"{self._path}: it has this collection already")
-                raise _SameCollectionError
-            if not self._overwrite:
-                check_output_folder(self._path)
-        if present is not None:
-            delete([self._path / name for name in present["files"].keys() - manifest["files"].keys()])
-        return None
+class _Split:
+    """A split in memory: its row groups, and what the manifest says about it."""
 
-    def count(self, policy: str, split: str, rows: int) -> None:
-        """Count ``rows`` rows of a split that a policy of the importer affected."""
-        self._policies[policy][split] += rows
+    def __init__(self, output: Location, name: str, questions: str) -> None:
+        self._output, self._name, self._questions = output, name, questions
+        self.tables: list[pa.Table] = []
+        self.read = {"questions": 0, "candidates": 0}  # before any policy
+        self.policies: Counter[str] = Counter()
+        self.counts = PoolCounts()
+        self.positives = 0
 
-    def add_answers(self, answers: Iterable[tuple[str, str]]) -> None:
-        """Write shared answers, as ``(answer id, text)`` pairs; texts in pools are then not deduplicated."""
-        write_answers(self._into / ANSWERS, answers)
-
-    def add_split(
-        self, split: str, pools: Iterable[LabelledPool], source: PathOrUrl | None = None
-    ) -> dict[str, int]:
-        """Add a split; its pools are in memory, as Arrow tables, until the block ends.
-
-        Pools without a candidate are dropped and counted. ``source`` is that of the pools, for errors.
-
-        Returns:
-            the numbers of ``questions`` and ``candidates`` before any policy.
-        """
-        if not is_split(split):
-            raise UsageError(f"split {split!r}: expected a name, such as train")
-        read = {"questions": 0, "candidates": 0}
-        self.pool_counts[split] = PoolCounts()
-        self._tables[split] = list(pool_tables(self._records(split, pools, read)))
-        if not self._tables[split]:
+    def fill(self, content: SplitPools, qrels: Path) -> None:
+        """Read the pools, apply the policies, and write the qrels."""
+        with qrels.open("w", encoding="utf-8", newline="\n") as file:
+            self.tables = list(pool_tables(self._records(content.pools, file)))
+        if not self.tables:
             expected = "at least one question"
             if self._questions != "all":
                 expected += f" that is {self._questions}"
-            if _EMPTY_DROPPED in self._policies:
+            if _EMPTY_DROPPED in self.policies:
                 expected += " with a candidate that is not empty"
-            problem = counted(read["questions"], "question")
-            raise InputError(source or self._path, problem=problem, expected=expected)
-        return read
+            problem = counted(self.read["questions"], "question")
+            raise InputError(content.path or self._output, problem=problem, expected=expected)
+        counts = content.counts or {}
+        self.read["candidates"] += counts.get(UNLABELLED_DROPPED, 0) - counts.get(ANSWERS_ADDED, 0)
+        self.policies.update(counts)
 
-    def _records(
-        self, split: str, pools: Iterable[LabelledPool], read: dict[str, int]
-    ) -> Iterator[PoolRecord]:
-        """Apply the policies, count the rows, and write the qrels of a split."""
+    def _records(self, pools: Iterable[LabelledPool], qrels: TextIO) -> Iterator[PoolRecord]:
         seen: set[str] = set()
-        with (self._into / f"{split}{QRELS_SUFFIX}").open("w", encoding="utf-8", newline="\n") as qrels:
-            for pool in pools:
-                read["questions"] += 1
-                read["candidates"] += len(pool.answer_ids) + pool.empty_dropped
-                if pool.empty_dropped:
-                    self.count(_EMPTY_DROPPED, split, pool.empty_dropped)
-                if empty := sum(not text.strip() for text in pool.texts or ()):
-                    self.count("empty_answers_kept", split, empty)
-                if not pool.answer_ids:
-                    self.count("questions_without_candidates_dropped", split, 1)
-                    continue
-                record = self._clean(split, pool)
-                if pool.question_id in seen:
-                    position = f"split {split!r}"
-                    raise InputError(
-                        self._path, position=position, value=pool.question_id, expected="each question once"
-                    )
-                seen.add(pool.question_id)
-                if record is None:
-                    continue
-                positives = {answer_id for answer_id, value in pool.relevance.items() if value > 0}
-                relevant = len(positives.intersection(record.answer_ids))
-                self.pool_counts[split].add(len(record.answer_ids), relevant, judged=bool(pool.relevance))
-                self._positives[split] += len(positives)
-                self.count("relevant_missing_from_pool_kept", split, len(positives) - relevant)
-                qrels.writelines(f"{pool.question_id} 0 {a} {value}\n" for a, value in pool.relevance.items())
-                yield record
+        for pool in pools:
+            self.read["questions"] += 1
+            self.read["candidates"] += len(pool.answer_ids) + pool.empty_dropped
+            if pool.empty_dropped:
+                self.policies[_EMPTY_DROPPED] += pool.empty_dropped
+            if empty := sum(not text.strip() for text in pool.texts or ()):
+                self.policies["empty_answers_kept"] += empty
+            if not pool.answer_ids:
+                self.policies["questions_without_candidates_dropped"] += 1
+                continue
+            record = self._clean(pool)
+            if pool.question_id in seen:
+                position = f"split {self._name!r}"
+                raise InputError(
+                    self._output, position=position, value=pool.question_id, expected="each question once"
+                )
+            seen.add(pool.question_id)
+            if record is None:
+                continue
+            positives = {answer_id for answer_id, value in pool.relevance.items() if value > 0}
+            relevant = len(positives.intersection(record.answer_ids))
+            self.counts.add(len(record.answer_ids), relevant, judged=bool(pool.relevance))
+            self.positives += len(positives)
+            self.policies["relevant_missing_from_pool_kept"] += len(positives) - relevant
+            qrels.writelines(f"{pool.question_id} 0 {a} {value}\n" for a, value in pool.relevance.items())
+            yield record
 
-    def _clean(self, split: str, pool: LabelledPool) -> PoolRecord | None:
+    def _clean(self, pool: LabelledPool) -> PoolRecord | None:
         """Apply the policies to a pool; None if the question is dropped."""
-        position = f"split {split!r}, question {pool.question_id!r}"
-        ids.check_question_id(self._path, f"split {split!r}", pool.question_id, "question_id")
+        position = f"split {self._name!r}"
+        ids.check_id(self._output, position, "question_id", pool.question_id, of_question=True)
+        position += f", question {pool.question_id!r}"
         for answer_id in dict.fromkeys([*pool.answer_ids, *pool.relevance]):
-            ids.check_answer_id(self._path, position, answer_id, "answer_id")
+            ids.check_id(self._output, position, "answer_id", answer_id)
         answer_ids = list(dict.fromkeys(pool.answer_ids))
-        if not keeps_question(self._questions, answer_ids, pool.relevance):
-            self.count(f"questions_dropped_not_{self._questions}", split, 1)
+        if not _keeps_question(self._questions, answer_ids, pool.relevance):
+            self.policies[f"questions_dropped_not_{self._questions}"] += 1
             return None
         repeated = len(pool.answer_ids) - len(answer_ids)
-        self.count("duplicate_candidates_dropped", split, repeated)
+        self.policies["duplicate_candidates_dropped"] += repeated
         texts = pool.texts
         if texts is not None and repeated:
             first = dict(zip(reversed(pool.answer_ids), reversed(texts), strict=True))
             texts = [first[answer_id] for answer_id in answer_ids]
         return PoolRecord(pool.question_id, pool.question, answer_ids, texts)
 
-    def _share_texts(self) -> None:
-        """Write the texts of several pools as shared answers, and replace them in the pools by references."""
-        tables = [table for of_split in self._tables.values() for table in of_split]
-        pools = pl.concat([pl.DataFrame(table) for table in tables]).with_row_index("pool")
-        pairs = pools.select("pool", "candidates").explode("candidates").unnest("candidates")
-        shared = (
-            pairs.drop_nulls("text")
-            .group_by("text", maintain_order=True)
-            .agg(pl.col("pool").n_unique(), pl.col("answer_id").first())
-            .filter(pl.col("pool") > 1)
-        )
-        if shared.is_empty():
-            return
-        shared = shared.with_columns(text_id=pl.Series(_distinct_ids(shared["answer_id"])))
-        write_answers(self._into / ANSWERS, shared.select("text_id", "text").iter_rows())
-        pairs = pairs.join(shared.select("text", "text_id"), on="text", how="left", maintain_order="left")
-        start = 0
-        for split, of_split in self._tables.items():
-            size = sum(len(table["candidates"].chunk(0).values) for table in of_split)
-            of_pairs = pairs.slice(start, size)
-            start += size
-            if of_pairs["text_id"].null_count() < size:
-                self._tables[split] = list(_joined(_with_references(of_split, of_pairs)))
 
-    def _write_manifest(self) -> dict[str, Any]:
-        files = sorted(file for file in self._into.iterdir() if file.is_file())
+def write_collection(
+    path: PathOrUrl,
+    splits: Mapping[str, SplitPools | Iterable[LabelledPool]],
+    *,
+    name: str,
+    source: str,
+    questions: str = "all",
+    details: Mapping[str, Any] | None = None,
+    answers: Iterable[tuple[str, str]] | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Write a collection; the folder is replaced only if all pools are valid, and not by an equal collection.
+
+    The splits are read one after the other, and are in memory as Arrow tables. Pools without a candidate are
+    dropped and counted. ``questions`` keeps ``all`` questions, ``answerable`` ones (with a relevant answer in
+    the pool or the qrels) or those with ``both-labels`` in the pool. ``details`` are further entries of the
+    manifest. ``answers`` are ``(answer id, text)`` pairs that pools share; texts in pools are then not
+    deduplicated.
+
+    For an import, whose pools have a path, warnings on the pools are logged, and ``details.read`` has the
+    counts before any policy.
+
+    Example:
+        >>> pool = LabelledPool("q1", "who?", ["a", "b"], ["me", "you"], {"a": 1})
+        >>> write_collection("data/mine", {"train": [pool]}, name="mine", source="my own questions")
+    """
+    ids.check_one_word("--name", name)
+    check_choice("questions", questions, ("all", "answerable", "both-labels"))
+    check_collection_output(path, name, overwrite=overwrite)
+    output = location(path)
+    written: dict[str, _Split] = {}
+    is_import = False
+    with suppress(_SameCollectionError), output_folder(output, MANIFEST) as folder:
+        if answers is not None:
+            write_answers(folder / ANSWERS, answers)
+        for split, pools in splits.items():
+            if not is_split(split):
+                raise UsageError(f"split {split!r}: expected a name, such as train")
+            content = pools if isinstance(pools, SplitPools) else SplitPools(pools)
+            is_import = is_import or content.path is not None
+            written[split] = _Split(output, split, questions)
+            written[split].fill(content, folder / f"{split}{QRELS_SUFFIX}")
+        if answers is None and written:
+            _share_texts(written.values(), folder / ANSWERS)
+        for split, of_split in written.items():
+            write_tables(folder / f"{split}{POOLS_SUFFIX}", of_split.tables[0].schema, of_split.tables)
+        read = {split: of_split.read for split, of_split in written.items()}
         manifest = {
-            **self._manifest,
-            "splits": {
-                split: {
-                    "questions": counts.questions,
-                    "candidates": counts.candidates,
-                    "positives": self._positives[split],
-                }
-                for split, counts in self.pool_counts.items()
-            },
-            "policies": {name: dict(rows) for name, rows in sorted(self._policies.items())},
-            "details": self._details,
-            "files": {file.name: sha256_of(file) for file in files},
+            "format": 1,
+            "name": name,
+            "source": source,
+            **_counts(written),
+            "details": {**(details or {}), **({"questions": questions, "read": read} if is_import else {})},
+            "files": {file.name: sha256_of(file) for file in sorted(folder.iterdir())},
         }
-        check_document("collection", manifest, self._path / MANIFEST)
-        (self._into / MANIFEST).write_text(json_text(manifest), encoding="utf-8")
-        return read_json(self._into / MANIFEST)
+        check_document("collection", manifest, output / MANIFEST)
+        (folder / MANIFEST).write_text(json_text(manifest), encoding="utf-8")
+        present = manifest_beside(output / MANIFEST)
+        if present == read_json(folder / MANIFEST):
+            logger.info(f"{output}: it has this collection already")
+            raise _SameCollectionError
+        if not overwrite:
+            check_output_folder(output)
+    if present is not None:
+        delete([output / name for name in present["files"].keys() - manifest["files"].keys()])
+    if is_import:
+        for split, of_split in written.items():
+            log_warnings(split, of_split.counts)
 
 
 class _SameCollectionError(Exception):
     """The folder has the collection already."""
+
+
+def _counts(written: Mapping[str, _Split]) -> dict[str, Any]:
+    """The entries ``splits`` and ``policies`` of the manifest."""
+    sizes: dict[str, dict[str, int]] = {}
+    policies: dict[str, dict[str, int]] = {}
+    for split, of_split in written.items():
+        sizes[split] = {
+            "questions": of_split.counts.questions,
+            "candidates": of_split.counts.candidates,
+            "positives": of_split.positives,
+        }
+        for policy, rows in of_split.policies.items():
+            policies.setdefault(policy, {})[split] = rows
+    return {"splits": sizes, "policies": dict(sorted(policies.items()))}
+
+
+def _share_texts(splits: Collection[_Split], answers: Path) -> None:
+    """Write the texts of several pools as shared answers, and replace them in the pools by references."""
+    tables = [table for split in splits for table in split.tables]
+    pools = pl.concat([pl.DataFrame(table) for table in tables]).with_row_index("pool")
+    pairs = pools.select("pool", "candidates").explode("candidates").unnest("candidates")
+    shared = (
+        pairs.drop_nulls("text")
+        .group_by("text", maintain_order=True)
+        .agg(pl.col("pool").n_unique(), pl.col("answer_id").first())
+        .filter(pl.col("pool") > 1)
+    )
+    if shared.is_empty():
+        return
+    shared = shared.with_columns(text_id=pl.Series(_distinct_ids(shared["answer_id"])))
+    write_answers(answers, shared.select("text_id", "text").iter_rows())
+    pairs = pairs.join(shared.select("text", "text_id"), on="text", how="left", maintain_order="left")
+    start = 0
+    for split in splits:
+        of_pairs = pairs.slice(start, split.counts.candidates)
+        start += split.counts.candidates
+        if of_pairs["text_id"].null_count() < of_pairs.height:
+            split.tables = list(_joined(_with_references(split.tables, of_pairs)))
 
 
 def _distinct_ids(answer_ids: Iterable[str]) -> list[str]:
@@ -391,8 +420,8 @@ def check_collection_output(path: PathOrUrl, name: str, *, overwrite: bool = Fal
     check_output_folder(path, overwrite=overwrite or is_same)
 
 
-def keeps_question(questions: str, answer_ids: Iterable[str], relevance: Mapping[str, int]) -> bool:
-    """Whether a questions policy keeps a pool; see ``CollectionWriter``."""
+def _keeps_question(questions: str, answer_ids: Iterable[str], relevance: Mapping[str, int]) -> bool:
+    """Whether a questions policy keeps a pool; see ``write_collection``."""
     if questions == "all":
         return True
     if questions == "answerable":

@@ -10,16 +10,20 @@ from typing import Any
 
 import polars as pl
 
-from aptool.data import trecqa, wikiqa
 from aptool.data.collection import Collection
 from aptool.data.folds import labelled_pools, write_folds
-from aptool.data.importing import splits_in
-from aptool.data.insuranceqa import V1_ANSWERS, import_insuranceqa
+from aptool.data.published import (
+    TRECQA_SPLITS,
+    V1_ANSWERS,
+    WIKIQA_SPLITS,
+    import_insuranceqa,
+    import_trecqa,
+    import_wikiqa,
+    splits_in,
+)
 from aptool.data.runs import read_run
 from aptool.data.trec import read_qrels
-from aptool.data.trecqa import import_trecqa
-from aptool.data.wikiqa import import_wikiqa
-from aptool.data.writing import MANIFEST, CollectionWriter
+from aptool.data.writing import MANIFEST, write_collection
 from aptool.errors import AptoolError, InputError, located
 from aptool.evaluation.measures import evaluate_frames
 from aptool.experiments.matrix import EvaluatedSplit, ExperimentMatrix, Fold, list_trials
@@ -35,10 +39,10 @@ logger = logging.getLogger(__name__)
 # Importers of published data sets from a folder, which may lack the test split, with the paper's questions.
 PUBLISHED: Mapping[str, Callable[..., Collection]] = {
     "wikiqa": lambda out, folder, overwrite=False: import_wikiqa(
-        out, splits_in(folder, wikiqa.SPLITS), questions="answerable", overwrite=overwrite
+        out, splits_in(folder, WIKIQA_SPLITS), questions="answerable", overwrite=overwrite
     ),
     "trecqa": lambda out, folder, overwrite=False: import_trecqa(
-        out, splits_in(folder, trecqa.SPLITS), questions="both-labels", overwrite=overwrite
+        out, splits_in(folder, TRECQA_SPLITS), questions="both-labels", overwrite=overwrite
     ),
     "insuranceqa": lambda out, folder, overwrite=False: import_insuranceqa(
         out, str(_insuranceqa_folder(folder)), overwrite=overwrite
@@ -184,10 +188,10 @@ def _open_pooled(folds: Sequence[Collection], overwrite: bool) -> Collection:
     if pooled is not None:
         return pooled
     source = f"the questions of the {len(folds)} folds of {folds[0].name}"
-    with CollectionWriter(
-        path, name=folds[0].name, source=source, details=details, overwrite=overwrite
-    ) as writer:
-        writer.add_split(POOLED, (pool for fold in folds for pool in labelled_pools(fold, "dev")))
+    pools = (pool for fold in folds for pool in labelled_pools(fold, "dev"))
+    write_collection(
+        path, {POOLED: pools}, name=folds[0].name, source=source, details=details, overwrite=overwrite
+    )
     return Collection(path)
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
-from aptool.data.importing import warn_of_added
+from aptool.data.check import warn_of_added
 from aptool.data.runs import read_run
 from aptool.data.trec import rank_candidates, read_qrels
 from aptool.environment import __version__, command, install_command

@@ -251,7 +251,7 @@ def pick_precision(
 
 def same_rankings(model: LoadedModel, device: torch.device, pools: PoolBatch) -> bool:
     """Whether bf16 and fp32 rank the candidates of each of the first ``SAMPLE`` pools alike."""
-    sample = pools.select(np.arange(min(SAMPLE, len(pools.question_ids))))
+    sample = pools.head(min(SAMPLE, len(pools.question_ids)))
     texts = PoolTokenizer(model.tokenizer, model.recipe.text).tokenize(sample)
     precisions: tuple[Precision, ...] = ("fp32", "bf16")
     rankings = []

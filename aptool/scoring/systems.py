@@ -140,9 +140,9 @@ class Bm25Scorer(Scorer):
 
     @override
     def score(self, pools: PoolBatch, count: Count = lambda pairs: None) -> np.ndarray:
-        queries = [unicode_words(question) for question in pools.questions.to_pylist()]
+        queries = pools.questions.to_pylist()
         known = self._counts.frequencies
-        asked = {word: known[word] for query in queries for word in query if word in known}
+        asked = {word: known[word] for query in queries for word in unicode_words(query) if word in known}
         index = BM25(pools.answers.to_pylist(), replace(self._counts, frequencies=asked))
         scores = np.zeros(len(pools.pair_answer), dtype=np.float32)
         for query, begin, end in zip(queries, pools.offsets[:-1], pools.offsets[1:], strict=True):

@@ -22,8 +22,6 @@ import numpy as np
 
 from aptool.text.words import unicode_words
 
-Text = str | Sequence[str]
-
 K1 = 1.2
 B = 0.75
 
@@ -32,11 +30,6 @@ B = 0.75
 _FREQUENT = 0.25
 
 _BLOCKS_PER_HIT = 8
-
-
-def words(text: Text) -> list[str]:
-    """Split a text into normalized words; a sequence of words is returned unchanged."""
-    return unicode_words(text) if isinstance(text, str) else list(text)
 
 
 @dataclass(frozen=True)
@@ -60,7 +53,7 @@ class WordCounts:
             if key in seen:
                 continue
             seen.add(key)
-            document = words(text)
+            document = unicode_words(text)
             documents += 1
             running += len(document)
             frequencies.update(set(document))
@@ -70,17 +63,17 @@ class WordCounts:
 
 
 class BM25:
-    """An index over documents, each a text or a sequence of words.
+    """An index over documents.
 
     With the ``counts`` of a corpus, its frequencies and mean length count, and only its words are indexed.
     """
 
-    def __init__(self, documents: Iterable[Text], counts: WordCounts | None = None) -> None:
+    def __init__(self, documents: Iterable[str], counts: WordCounts | None = None) -> None:
         known = {} if counts is None else counts.frequencies
         self._vocabulary = {word: number for number, word in enumerate(known)}
         ids, sizes, lengths = array("i"), array("i"), array("i")  # all words indexed; per document
         for document in documents:
-            split = words(document)
+            split = unicode_words(document)
             indexed = split if counts is None else [word for word in split if word in known]
             ids.extend([self._vocabulary.setdefault(word, len(self._vocabulary)) for word in indexed])
             sizes.append(len(indexed))
@@ -109,10 +102,10 @@ class BM25:
             part = slice(self._starts[number], self._starts[number + 1])
             self._rows[row, self._posted[part]] = self._weights[part]
 
-    def scores(self, query: Text) -> np.ndarray:
+    def scores(self, query: str) -> np.ndarray:
         """(documents,) float32: the score of every document, 0 without a common word."""
         scores = np.zeros(self._documents, dtype=np.float32)
-        for number in [self._vocabulary[word] for word in words(query) if word in self._vocabulary]:
+        for number in [self._vocabulary[word] for word in unicode_words(query) if word in self._vocabulary]:
             row = self._row.get(number)
             if row is not None:
                 scores += self._rows[row]
@@ -121,7 +114,7 @@ class BM25:
                 scores[self._posted[part]] += self._weights[part]  # each document occurs once
         return scores
 
-    def top(self, queries: Sequence[Text], k: int) -> tuple[np.ndarray, np.ndarray]:
+    def top(self, queries: Sequence[str], k: int) -> tuple[np.ndarray, np.ndarray]:
         """The ``k`` best documents of each query, best first, ties by index.
 
         Returns:

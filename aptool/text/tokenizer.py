@@ -88,24 +88,41 @@ class TextTokenizer(ABC):
     unknown: int  # id of the unknown token, -1 if there is none
     suffix_length: int = 0  # number of special tokens at the end of a text, which truncation keeps
     identify_words: bool = False  # whether ``encode`` sets ``Tokens.words``; only a word-level tokenizer can
-    _tokenizer: Tokenizer
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        """Wrap a tokenizer, without its truncation and padding."""
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        self._tokenizer = tokenizer
 
     @classmethod
-    @abstractmethod
     def load(cls, path: str | Path) -> Self:
         """Read a ``tokenizer.json``."""
+        if not Path(path).is_file():
+            raise InputError(path, problem="file not found", expected="the tokenizer of a model")
+        try:
+            tokenizer = Tokenizer.from_file(str(path))
+            tokenizer.encode(RARE)  # fails if the unknown token is missing
+        except Exception as error:  # the library raises bare exceptions
+            raise InputError(path, problem=first_line(error), expected="a tokenizer.json") from error
+        return cls(tokenizer)
 
     def save(self, path: str | Path) -> None:
         """Write a ``tokenizer.json``."""
         Path(path).write_text(self._tokenizer.to_str(), encoding="utf-8")
 
-    @abstractmethod
     def __len__(self) -> int:
-        """The number of ids."""
+        return int(self._tokenizer.get_vocab_size())
 
-    @abstractmethod
     def encode(self, texts: Sequence[str] | pa.Array, limit: int | None = None) -> Tokens:
         """Encode texts, truncated to ``limit`` tokens; runs on all cores."""
+        batch = texts.to_pylist() if isinstance(texts, pa.Array) else list(texts)
+        empty = [max(self.unknown, 0)]
+        rows = [encoding.ids or empty for encoding in self._tokenizer.encode_batch_fast(batch)]
+        lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+        ids = np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(lengths.sum()))
+        tokens = Tokens(ids, np.concatenate([[0], np.cumsum(lengths)]))
+        return tokens if limit is None else self.truncate(tokens, limit)
 
     def truncate(self, tokens: Tokens, limit: int) -> Tokens:
         """Truncate every text to ``limit`` tokens, special tokens included; those at its end are kept."""
@@ -140,10 +157,6 @@ class WordTokenizer(TextTokenizer):
 
     unit = "words"
     unknown = UNK
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        """Wrap a tokenizer."""
-        self._tokenizer = tokenizer
 
     @classmethod
     def learn(
@@ -181,18 +194,16 @@ class WordTokenizer(TextTokenizer):
 
     @classmethod
     @override
-    def load(cls, path: str | Path) -> "WordTokenizer":
-        tokenizer = read_tokenizer(path)
-        if (tokenizer.token_to_id(PAD_WORD), tokenizer.token_to_id(UNK_WORD)) != (PAD, UNK):
+    def load(cls, path: str | Path) -> Self:
+        loaded = super().load(path)
+        vocabulary = loaded._tokenizer.get_vocab()
+        if (vocabulary.get(PAD_WORD), vocabulary.get(UNK_WORD)) != (PAD, UNK):
             raise InputError(path, expected=f"{PAD_WORD} with id {PAD} and {UNK_WORD} with id {UNK}")
-        ids = tokenizer.get_vocab().values()
+        ids = vocabulary.values()
         if sorted(ids) != list(range(len(ids))):
             problem = f"ids up to {max(ids)}, {len(set(ids))} of them different"
             raise InputError(path, problem=problem, expected=f"each id from 0 to {len(ids) - 1} once")
-        return cls(tokenizer)
-
-    def __len__(self) -> int:
-        return int(self._tokenizer.get_vocab_size())
+        return loaded
 
     @property
     def words(self) -> list[str]:
@@ -206,8 +217,7 @@ class WordTokenizer(TextTokenizer):
         # The lower case of the library has no rule for İ and sigma.
         lowercase = self._tokenizer.normalizer is not None
         batch = [normalized(text, lowercase=lowercase) for text in batch]
-        encodings = self._tokenizer.encode_batch_fast(batch, add_special_tokens=False)
-        tokens = join_rows([encoding.ids or [UNK] for encoding in encodings])
+        tokens = super().encode(batch)
         if self.identify_words:
             tokens = replace(tokens, words=self._identify_words(batch, tokens.ids, tokens.offsets))
         return tokens if limit is None else self.truncate(tokens, limit)
@@ -236,27 +246,6 @@ class WordTokenizer(TextTokenizer):
     @override
     def word_indices(self, text: str) -> np.ndarray:
         return np.arange(max(1, len(self.split(text))))
-
-
-def read_tokenizer(path: str | Path) -> Tokenizer:
-    """Read a ``tokenizer.json``, without its truncation and padding."""
-    if not Path(path).is_file():
-        raise InputError(path, problem="file not found", expected="the tokenizer of a model")
-    try:
-        tokenizer = Tokenizer.from_file(str(path))
-        tokenizer.no_padding()
-        tokenizer.no_truncation()
-        tokenizer.encode(RARE)  # fails if the unknown token is missing
-    except Exception as error:  # the library raises bare exceptions
-        raise InputError(path, problem=first_line(error), expected="a tokenizer.json") from error
-    return tokenizer
-
-
-def join_rows(rows: Sequence[Sequence[int]]) -> Tokens:
-    """Join the ids of each text, from a tokenizer of the library."""
-    lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-    ids = np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(lengths.sum()))
-    return Tokens(ids, np.concatenate([[0], np.cumsum(lengths)]))
 
 
 def concatenated(parts: Sequence[Tokens]) -> Tokens:
@@ -290,30 +279,11 @@ class SubwordTokenizer(TextTokenizer):
     unit = "subword tokens"
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        """Wrap a tokenizer."""
-        tokenizer.no_padding()
-        tokenizer.no_truncation()
-        self._tokenizer = tokenizer
+        super().__init__(tokenizer)
         self.unknown = _unknown_id(tokenizer)
         special = tokenizer.encode("a").special_tokens_mask
         self.prefix_length = special.index(0) if 0 in special else 0
         self.suffix_length = special[::-1].index(0) if 0 in special else 0
-
-    @classmethod
-    @override
-    def load(cls, path: str | Path) -> "SubwordTokenizer":
-        return cls(read_tokenizer(path))
-
-    def __len__(self) -> int:
-        return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
-
-    @override
-    def encode(self, texts: Sequence[str] | pa.Array, limit: int | None = None) -> Tokens:
-        batch = texts.to_pylist() if isinstance(texts, pa.Array) else list(texts)
-        empty = [max(self.unknown, 0)]
-        encodings = self._tokenizer.encode_batch_fast(batch)
-        tokens = join_rows([encoding.ids or empty for encoding in encodings])
-        return tokens if limit is None else self.truncate(tokens, limit)
 
     @override
     def word_indices(self, text: str) -> np.ndarray:

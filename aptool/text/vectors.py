@@ -8,7 +8,6 @@ a time, and the numbers of a row are only parsed on request.
 import gzip
 import logging
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from io import BufferedReader
@@ -252,19 +251,12 @@ def _spellings(words: list[str]) -> dict[bytes, list[tuple[int, int]]]:
 
 
 def write_vectors(path: PathOrUrl, vectors: WordVectors) -> None:
-    """Write a binary word2vec file, byte for byte as gensim does.
-
-    Words that are empty, repeated or contain white space are refused, as the format cannot express them.
-    """
+    """Write a binary word2vec file, byte for byte as gensim does. Words have no white space."""
     matrix = np.ascontiguousarray(vectors.matrix, dtype="<f4")
-    repeated = Counter(vectors.words)
-    for word, row in zip(vectors.words, matrix, strict=True):
-        if not word or re.search(r"[ \t\r\n]", word):
-            raise InputError(path, column="word", value=word, expected="a word without white space")
-        if repeated[word] > 1:
-            raise InputError(path, column="word", value=word, expected="each word once")
-        if not np.isfinite(row).all():
-            raise InputError(path, column="word", value=word, expected="finite numbers for every word")
+    is_finite = np.isfinite(matrix).all(axis=1)
+    if not is_finite.all():
+        word = vectors.words[int(np.argmin(is_finite))]
+        raise InputError(path, column="word", value=word, expected="finite numbers for every word")
     with output_file(path) as temporary, temporary.open("wb") as file:
         file.write(f"{matrix.shape[0]} {matrix.shape[1]}\n".encode())
         for word, row in zip(vectors.words, matrix, strict=True):

@@ -14,9 +14,8 @@ from pathlib import Path
 import polars as pl
 
 from aptool.data.collection import Collection
-from aptool.data.importing import SplitPools, write_collection
 from aptool.data.table import pools_of
-from aptool.data.writing import LabelledPool
+from aptool.data.writing import LabelledPool, SplitPools, write_collection
 from aptool.errors import InputError
 
 
@@ -32,10 +31,10 @@ def build(output: str | Path, splits: Mapping[str, tuple[str, str]], *, candidat
         InputError: a line is empty, or the files differ in length; the message names file and line.
     """
     read = {
-        split: SplitPools(questions, _pools(questions, answers, candidates))
+        split: SplitPools(_pools(questions, answers, candidates), questions)
         for split, (questions, answers) in splits.items()
     }
-    write_collection(output, name=Path(output).name, source="parallel lines", splits=read)
+    write_collection(output, read, name=Path(output).name, source="parallel lines")
     return Collection(output)
 
 

@@ -119,7 +119,7 @@ def local_inputs(tmp_path_factory, collection_folder, model_folder):
 
     from aptool.data.collection import Collection
     from aptool.data.pools import list_units
-    from aptool.data.writing import CollectionWriter
+    from aptool.data.writing import write_collection
     from aptool.scoring.run import score_files
     from aptool.scoring.systems import RandomScores
 
@@ -127,10 +127,9 @@ def local_inputs(tmp_path_factory, collection_folder, model_folder):
     shutil.copytree(collection_folder, folder / "c")
     shutil.copytree(model_folder, folder / "m")
     pools = labelled_pools("test", 12)
-    with CollectionWriter(folder / "s", name="shared", source="made for tests") as writer:
-        texts = {name: text for pool in pools for name, text in zip(pool.answer_ids, pool.texts, strict=True)}
-        writer.add_answers(sorted(texts.items()))
-        writer.add_split("test", [pool._replace(texts=None) for pool in pools])
+    texts = {name: text for pool in pools for name, text in zip(pool.answer_ids, pool.texts, strict=True)}
+    splits = {"test": [pool._replace(texts=None) for pool in pools]}
+    write_collection(folder / "s", splits, name="shared", source="tests", answers=sorted(texts.items()))
     for name, seed in (("a", 0), ("b", 1)):
         score_files(
             list_units([folder / "c" / "test.pools.parquet"]), RandomScores(seed), folder / f"{name}.run"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tiny import labelled_pools, row, write_pools
 
-from aptool.data.writing import CollectionWriter, LabelledPool
+from aptool.data.writing import LabelledPool, write_collection
 from aptool.models.model import load_model, save_model
 from aptool.scoring.ranker_scorer import RankerScorer
 
@@ -123,9 +123,8 @@ def test_interrupted_command_resumes(score, folder, monkeypatch):
 def shared(tmp_path, monkeypatch):
     """A collection whose pools share answers."""
     answers = {name: text for pool in POOLS for name, text in zip(pool.answer_ids, pool.texts, strict=True)}
-    with CollectionWriter(tmp_path / "shared", name="shared", source="here") as writer:
-        writer.add_answers(answers.items())
-        writer.add_split("test", [pool._replace(texts=None) for pool in POOLS])
+    splits = {"test": [pool._replace(texts=None) for pool in POOLS]}
+    write_collection(tmp_path / "shared", splits, name="shared", source="here", answers=answers.items())
     return tmp_path / "shared"
 
 
@@ -179,9 +178,9 @@ def test_long_answers_are_truncated_and_counted(score, folder, model_folder):
 def test_answers_of_two_collections_are_not_mixed(aptool, model_folder, tmp_path):
     """The second collection has different texts under the same ids."""
     for name, texts in (("first", ["by day", "by night"]), ("second", ["in winter", "in summer"])):
-        with CollectionWriter(tmp_path / name, name=name, source="made for tests") as writer:
-            writer.add_answers([("d1", texts[0]), ("d2", texts[1])])
-            writer.add_split("test", [LabelledPool(f"{name}-q", "when", ["d1", "d2"], None, {"d1": 1})])
+        splits = {"test": [LabelledPool(f"{name}-q", "when", ["d1", "d2"], None, {"d1": 1})]}
+        answers = [("d1", texts[0]), ("d2", texts[1])]
+        write_collection(tmp_path / name, splits, name=name, source="made for tests", answers=answers)
     shutil.copytree(tmp_path / "first", tmp_path / "copy")
     (tmp_path / "copy" / "test.pools.parquet").unlink()
     write_pools(

@@ -10,7 +10,7 @@ from recorded import recorded
 from tiny import options, recipe
 
 from aptool.data.collection import Collection
-from aptool.data.writing import CollectionWriter, LabelledPool
+from aptool.data.writing import LabelledPool, write_collection
 from aptool.models.model import load_model
 
 # MRR of six candidates in random order: the mean of 1, 1/2, ..., 1/6.
@@ -94,10 +94,12 @@ def embedding_of(model, word):
 
 
 def test_vectors_from_a_file_initialize_the_embeddings(aptool, folder, vectors):
-    with CollectionWriter("c", name="c", source="here") as writer:
-        writer.add_split("train", [pool("q1", "river")])
-        writer.add_split("dev", [pool("q2", "river")])
-        writer.add_split("test", [pool("q3", "harbour", {})])  # without labels
+    splits = {
+        "train": [pool("q1", "river")],
+        "dev": [pool("q2", "river")],
+        "test": [pool("q3", "harbour", {})],  # without labels
+    }
+    write_collection("c", splits, name="c", source="here")
 
     trained = aptool(
         "train", "c", "--output", "m", "--vectors", vectors, *tiny("ap-cnn", "training.epochs=0")

@@ -14,7 +14,7 @@ from small_matrix import TABLE, TRIALS, contents, table
 from tiny import labelled_pools, options
 
 from aptool.cluster.connection import Resources
-from aptool.data.writing import CollectionWriter
+from aptool.data.writing import write_collection
 from aptool.experiments.matrix import read_matrix
 from aptool.experiments.runner import run_matrix
 from aptool.models.model import opened_folder
@@ -98,9 +98,8 @@ def test_shared_answers_are_scored_as_in_one_process(assert_same_run, folder):
     """BM25 counts document frequencies over all row groups; the number of workers is fixed."""
     pools = labelled_pools("test", 12)
     texts = {a: t for pool in pools for a, t in zip(pool.answer_ids, pool.texts, strict=True)}
-    with CollectionWriter(folder / "shared", name="shared", source="tests") as writer:
-        writer.add_answers(texts.items())
-        writer.add_split("test", [pool._replace(texts=None) for pool in pools])
+    splits = {"test": [pool._replace(texts=None) for pool in pools]}
+    write_collection(folder / "shared", splits, name="shared", source="tests", answers=texts.items())
 
     assert_same_run("bm25", pools=folder / "shared" / "test.pools.parquet", workers=("--workers", 1))
 

@@ -4,15 +4,12 @@ import hashlib
 import json
 import shutil
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
 from aptool.cli.data import data
 from aptool.data.collection import Collection
-from aptool.data.parquet import arrow_schema
-from aptool.data.writing import CollectionWriter, LabelledPool
+from aptool.data.writing import LabelledPool, write_collection
 
 
 @pytest.fixture
@@ -21,9 +18,8 @@ def collection(tmp_path):
         LabelledPool("q1", "who?", ["1", "2"], None, {"1": 1, "2": 0}),
         LabelledPool("q2", "why?", ["3"], ["so"], {"3": 0}),
     ]
-    with CollectionWriter(tmp_path / "small", name="small", source="this file") as writer:
-        writer.add_answers([("1", "me"), ("2", "you")])
-        writer.add_split("dev", pools)
+    answers = [("1", "me"), ("2", "you")]
+    write_collection(tmp_path / "small", {"dev": pools}, name="small", source="this file", answers=answers)
     (tmp_path / "small/dev.run").write_text("q1 Q0 1 1 0.5 mine\nq1 Q0 2 2 0.25 mine\n", encoding="utf-8")
     return Collection(tmp_path / "small")
 
@@ -37,7 +33,7 @@ def test_valid_files_are_described(collection):
     folder = collection.path
     shutil.copy(folder / "dev.run", folder / "without-suffix")
     shutil.copy(folder / "dev.qrels", folder / "judgements.txt")
-    names = ["", "dev.pools.parquet", "answers.parquet", "dev.qrels", "dev.run", "collection.json"]
+    names = ["", "dev.pools.parquet", "answers.parquet", "dev.qrels", "dev.run"]
     code, lines = check(*(folder / name for name in [*names, "without-suffix", "judgements.txt"]))
     assert code == 0
     assert lines == [
@@ -46,7 +42,6 @@ def test_valid_files_are_described(collection):
         f"{folder}/answers.parquet: answers, 2",
         f"{folder}/dev.qrels: qrels, 2 questions, 3 judgements, 1 relevant",
         f"{folder}/dev.run: run 'mine', 1 question, 2 scored candidates",
-        f"{folder}/collection.json: collection small (dev), 2 questions, 3 candidates",
         f"{folder}/without-suffix: run 'mine', 1 question, 2 scored candidates",
         f"{folder}/judgements.txt: qrels, 2 questions, 3 judgements, 1 relevant",
     ]
@@ -62,25 +57,6 @@ def test_every_path_is_reported(collection):
     assert lines[0].startswith(f"{path}/bad.qrels: line 1: column 'relevance': 'yes'")
     assert lines[1].startswith(f"{path}/none.run: file not found")
     assert lines[2].startswith(f"{path}/dev.qrels: qrels")
-
-
-def test_wrong_pools_are_refused(tmp_path):
-    pools = [
-        {"question_id": name, "question": "?", "candidates": [{"answer_id": "a", "text": "x"}]}
-        for name in ("q1", "q2", "q1")
-    ]
-    table = pa.Table.from_pylist(pools, schema=arrow_schema("pools"))
-    pq.write_table(table, tmp_path / "dev.pools.parquet", row_group_size=1)
-    code, (line,) = check(tmp_path / "dev.pools.parquet")
-    assert code == 1
-    assert "row group 2: row 0: column 'question_id': 'q1': expected each" in line
-
-
-def test_pools_without_their_shared_answers_are_refused(collection, tmp_path):
-    shutil.copy(collection.pools_file("dev"), tmp_path / "alone.pools.parquet")
-    code, (line,) = check(tmp_path / "alone.pools.parquet")
-    assert code == 1
-    assert "or an answers file with '1'" in line
 
 
 def change_manifest(collection, change):

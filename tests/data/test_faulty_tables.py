@@ -8,8 +8,8 @@ from aptool import Pools, Qrels, Run
 from aptool.errors import InputError
 
 
-def run(rows=1):
-    return pa.table({"question_id": ["q"], "answer_id": ["a"], "score": [1.0]}).slice(0, rows)
+def run(**columns):
+    return pa.table({"question_id": ["q", "q"], "answer_id": ["a", "b"], "score": [1.0, 2.0], **columns})
 
 
 def qrels(relevance=(1, 0), ids=("a", "b")):
@@ -41,7 +41,12 @@ def twice(table, name):
             pools(fields=("answer_id", "text", "text")),
             "expected type list<element: struct<answer_id: string not null, text: string> not null>",
         ),
-        (Run.load, run(0), "no row; expected at least one question with a candidate"),
+        (Run.load, run().slice(0, 0), "no row; expected at least one question with a candidate"),
+        (Run.load, run(score=[1.0, float("nan")]), "row 1: column 'score': nan: expected a finite number"),
+        (Run.load, run(score=[1.0, None]), "row 1: column 'score': None: expected a finite number"),
+        (Run.load, run(score=["1", "2"]), "column 'score': 'string': expected type double"),
+        (Run.load, run(answer_id=["a", None]), "row 1: column 'answer_id': None: expected a value"),
+        (Run.load, run(question_id=[1.5, 2.0]), "column 'question_id': 'double': expected type string"),
         (Qrels.load, qrels((1.0, 0.0)), "column 'relevance': 'double': expected type int64"),
         (
             Qrels.load,

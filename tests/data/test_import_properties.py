@@ -179,7 +179,7 @@ def whole(label):
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(rows=tables(), with_ids=st.booleans(), draws=st.data())
 def test_a_table_is_read_as_a_plain_parser_reads_it_or_refused(kind, rows, with_ids, draws):
     data = written(kind, rows)
@@ -193,7 +193,7 @@ def test_a_table_is_read_as_a_plain_parser_reads_it_or_refused(kind, rows, with_
 
     file = f"x.{kind}"
     result = imported(
-        lambda out, folder: import_table(out, {"train": f"{folder}/{file}"}, names) or Collection(out),
+        lambda out, folder: import_table({"train": f"{folder}/{file}"}, out, names) or Collection(out),
         {file: data},
     )
 

@@ -6,8 +6,8 @@ import random
 import pytest
 from imported import DATA, counts_of, needs_data, pools_of
 
-from aptool.data.insuranceqa import import_insuranceqa
 from aptool.data.pools import read_answers
+from aptool.data.published import import_insuranceqa
 from aptool.data.trec import read_qrels
 from aptool.errors import InputError, UsageError
 
@@ -91,8 +91,7 @@ def test_v1_cannot_keep_questions_with_both_labels(tmp_path):
         (
             "answers.label.token_idx",
             None,
-            "answers.label.token_idx: file not found; expected this file, or answers.label.token_idx.gz; it "
-            "comes with github.com/shuzi/insuranceQA",
+            "answers.label.token_idx: file not found; expected a file that exists",
         ),
         ("answers.label.token_idx", "1\tidx_3\n1\tidx_3\n", "line 2: column 'label': '1': expected each"),
         (

@@ -9,7 +9,7 @@ from aptool.data.check import find_leaks
 from aptool.data.collection import Collection
 from aptool.data.folds import labelled_pools, write_folds
 from aptool.data.near_copies import assign
-from aptool.data.writing import CollectionWriter, LabelledPool
+from aptool.data.writing import LabelledPool, write_collection
 from aptool.errors import AptoolError, InputError
 
 
@@ -21,16 +21,15 @@ def pool(name, question, relevant="it is so", other="it is not"):
 def leaky(tmp_path):
     """Three test questions: one is in train, one is in train with another tenth word, one is new."""
     long = "one two three four five six seven eight nine"
-    with CollectionWriter(tmp_path / "leaky", name="leaky", source="by hand") as writer:
-        writer.add_split("train", [pool("a", "Who is it?"), pool("b", f"{long} ten", "another answer")])
-        writer.add_split(
-            "test",
-            [
-                pool("x", "who is it", "It is so."),
-                pool("y", f"{long} eleven", "entirely new words"),
-                pool("z", "unheard of"),
-            ],
-        )
+    splits = {
+        "train": [pool("a", "Who is it?"), pool("b", f"{long} ten", "another answer")],
+        "test": [
+            pool("x", "who is it", "It is so."),
+            pool("y", f"{long} eleven", "entirely new words"),
+            pool("z", "unheard of"),
+        ],
+    }
+    write_collection(tmp_path / "leaky", splits, name="leaky", source="by hand")
     return Collection(tmp_path / "leaky")
 
 
@@ -45,7 +44,7 @@ def test_same_and_near_questions_are_counted(leaky):
 
 
 def test_the_command_counts_the_leaks(aptool, leaky):
-    finished = aptool("data", "check", leaky.path / "collection.json", "--leaks")
+    finished = aptool("data", "check", leaky.path, "--leaks")
 
     assert finished.code == 0, finished.err
     assert any("2 of 3 questions of test" in line for line in finished.out)
@@ -98,10 +97,9 @@ def faq(tmp_path):
     train = [LabelledPool(f"q{n}", f"question {n}", [f"a{n}"], None, {f"a{n}": 1}) for n in range(8)]
     train[1] = train[1]._replace(relevance={"a1": 1, "a9": 1})  # a9 is missing from the pool
     dev = LabelledPool("d", "of dev", ["a3", "a8", "a10"], None, {"a8": 1})
-    with CollectionWriter(tmp_path / "faq", name="faq", source="by hand") as writer:
-        writer.add_answers((f"a{n}", f"answer {n}") for n in range(11))
-        writer.add_split("train", train)
-        writer.add_split("dev", [dev])
+    answers = [(f"a{n}", f"answer {n}") for n in range(11)]
+    splits = {"train": train, "dev": [dev]}
+    write_collection(tmp_path / "faq", splits, name="faq", source="by hand", answers=answers)
     return Collection(tmp_path / "faq")
 
 
@@ -167,12 +165,11 @@ def test_a_text_that_is_relevant_is_not_drawn_under_another_id(tmp_path):
     """As in a table without ids of answers: each question has its own id for an answer."""
     questions = ["a", "b", "c d", "e", "f", "g"]
     texts = ["yes", "yes", "no", "no", "perhaps", "never"]
-    with CollectionWriter(tmp_path / "faq", name="faq", source="by hand") as writer:
-        pools = [
-            LabelledPool(f"Q{n}", question, [f"Q{n}-0"], [text], {f"Q{n}-0": 1})
-            for n, (question, text) in enumerate(zip(questions, texts, strict=True))
-        ]
-        writer.add_split("train", pools)
+    pools = [
+        LabelledPool(f"Q{n}", question, [f"Q{n}-0"], [text], {f"Q{n}-0": 1})
+        for n, (question, text) in enumerate(zip(questions, texts, strict=True))
+    ]
+    write_collection(tmp_path / "faq", {"train": pools}, name="faq", source="by hand")
 
     folds = write_folds(Collection(tmp_path / "faq"), tmp_path / "folds", 2)
 

@@ -3,21 +3,12 @@
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tiny import row, write_pools
 
 import aptool
 from aptool.data import pools as pools_module
-from aptool.data.parquet import arrow_schema
-from aptool.data.pools import (
-    PoolRecord,
-    Unit,
-    list_units,
-    read_answers,
-    read_pools,
-    write_answers,
-)
+from aptool.data.parquet import arrow_schema, write_tables
+from aptool.data.pools import PoolRecord, Unit, list_units, read_answers, read_pools, write_answers
 from aptool.errors import InputError
 from aptool.files import stat
 
@@ -130,31 +121,6 @@ def test_a_question_in_two_row_groups_of_a_unit_names_both_rows(tmp_path, monkey
     )
 
 
-names = st.text(alphabet=st.characters(codec="utf-8", exclude_categories=("Z", "C")), min_size=1, max_size=5)
-records = st.lists(
-    st.tuples(
-        names.filter(lambda name: not name.startswith("#")),
-        st.text(max_size=10),
-        st.dictionaries(names, st.text(max_size=10), min_size=1, max_size=5),
-    ),
-    min_size=1,
-    max_size=8,
-    unique_by=lambda record: record[0],
-)
-
-
-@settings(max_examples=20)
-@given(records)
-def test_written_pools_are_read_back(tmp_path_factory, records):
-    path = tmp_path_factory.mktemp("pools") / "x.pools.parquet"
-
-    pools_module.write_pools(path, (PoolRecord(q, text, list(c), list(c.values())) for q, text, c in records))
-
-    assert read(path) == [
-        (name, question, list(candidates.items())) for name, question, candidates in records
-    ]
-
-
 @pytest.mark.parametrize(
     ("limit", "value", "groups"),
     [
@@ -168,7 +134,7 @@ def test_row_groups_are_bounded(tmp_path, monkeypatch, limit, value, groups):
     path = tmp_path / "x.pools.parquet"
 
     pools = [PoolRecord(f"q{number}", "where", ["a1", "a2"], ["here", "far!"]) for number in range(7)]
-    pools_module.write_pools(path, pools)
+    write_tables(path, arrow_schema("pools"), pools_module.pool_tables(pools))
 
     footer = pq.read_metadata(path)
     assert [footer.row_group(i).num_rows for i in range(footer.num_row_groups)] == groups

@@ -109,7 +109,7 @@ def read(path):
             yield {"question_id": pool.question_id, "question": pool.question, "candidates": entries}
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(groups=row_groups(), draws=st.data())
 def test_pools_are_read_as_written_or_a_faulty_row_is_named(tmp_path, groups, draws):
     path = tmp_path / "x.pools.parquet"

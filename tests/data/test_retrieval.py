@@ -9,12 +9,7 @@ import pytest
 from imported import candidates_of
 
 from aptool.data.collection import Collection
-from aptool.data.retrieval import (
-    import_retrieval,
-    read_beir,
-    read_files,
-    read_ir_datasets,
-)
+from aptool.data.retrieval import import_retrieval, read_beir, read_files, read_ir_datasets
 from aptool.data.trec import read_qrels
 from aptool.environment import install_command
 from aptool.errors import AptoolError, InputError, UsageError
@@ -259,7 +254,7 @@ def test_candidates_that_are_not_in_the_corpus_are_refused(folder, tmp_path):
 
 def test_a_catalogue_without_usable_qrels_is_refused(tmp_path, monkeypatch, import_ir_datasets):
     contradictory = catalogued(judged=[("q1", "d1", 1), ("q1", "d1", 0)])
-    with pytest.raises(InputError, match="x: a pair with several labels; expected qrels with one label per"):
+    with pytest.raises(InputError, match="x: row 1: column 'answer_id': 'd1': expected each answer of"):
         import_ir_datasets(tmp_path / "out", contradictory)
     with pytest.raises(AptoolError, match="no qrels; expected documents, queries and qrels"):
         import_ir_datasets(tmp_path / "out", catalogued(has_qrels=False))

@@ -101,40 +101,6 @@ def test_a_table_of_another_program_is_a_run(tmp_path):
     assert tag == "bm25"
 
 
-GOOD = {"question_id": ["q", "q"], "answer_id": ["a", "b"], "score": [1.0, 2.0]}
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            {"score": [1.0, float("nan")]},
-            "row 1: column 'score': nan: expected a finite",
-        ),
-        (
-            {"score": [1.0, None]},
-            "row 1: column 'score': None: expected a finite number",
-        ),
-        ({"score": ["1", "2"]}, "column 'score': 'string': expected type double"),
-        (
-            {"answer_id": ["a", "a"]},
-            "row 1: column 'answer_id': 'a': expected each answer of a",
-        ),
-        ({"answer_id": ["a", "b c"]}, "column 'answer_id': 'b c': expected"),
-        ({"answer_id": ["a", None]}, "column 'answer_id': None: expected a value"),
-        ({"question_id": [1.5, 2]}, "column 'question_id': 'double': expected type string"),
-    ],
-)
-def test_invalid_table_is_one_line(tmp_path, change, message):
-    pq.write_table(pa.table({**GOOD, **change}), tmp_path / "x.parquet")
-
-    with pytest.raises(InputError) as error:
-        read_run(tmp_path / "x.parquet")
-
-    assert message in str(error.value)
-    assert str(error.value).startswith(f"{tmp_path}/x.parquet: ")
-
-
 def test_a_missing_part_is_an_error(parts):
     folder, part = parts
     part.unlink()

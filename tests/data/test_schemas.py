@@ -9,7 +9,7 @@ import pytest
 from tiny import labelled_pools
 
 from aptool.data.parquet import arrow_schema
-from aptool.data.writing import CollectionWriter
+from aptool.data.writing import write_collection
 from aptool.documents import check_document, load_schema
 from aptool.errors import InputError
 
@@ -45,10 +45,9 @@ def test_properties_equal_the_columns(name):
 
 def test_written_files_conform_to_their_schemas(tmp_path):
     pools = labelled_pools("train", 10)
-    with CollectionWriter(tmp_path / "c", name="c", source="here") as writer:
-        writer.add_answers([("a1", "here"), ("a2", "")])
-        writer.add_split("train", pools)
-        writer.add_split("test", [pool._replace(texts=None) for pool in pools])
+    splits = {"train": pools, "test": [pool._replace(texts=None) for pool in pools]}
+    answers = [("a1", "here"), ("a2", "")]
+    write_collection(tmp_path / "c", splits, name="c", source="here", answers=answers)
 
     manifest = json.loads((tmp_path / "c" / "collection.json").read_text())
     jsonschema.validate(manifest, load_schema("collection"))

@@ -4,17 +4,18 @@ import pyarrow.parquet as pq
 
 from aptool.data.collection import Collection
 from aptool.data.pools import list_units, read_pools
-from aptool.data.writing import CollectionWriter, LabelledPool
+from aptool.data.writing import LabelledPool, write_collection
 
 TEXT, ID = "text", "text_id"
 
 
 def write(path, **splits):
     """A collection of pools ``{question id: {answer id: text}}``."""
-    with CollectionWriter(path, name="mine", source="made by hand") as writer:
-        for split, pools in splits.items():
-            labelled = [LabelledPool(q, "where?", list(p), list(p.values()), {}) for q, p in pools.items()]
-            writer.add_split(split, labelled)
+    labelled = {
+        split: [LabelledPool(q, "where?", list(p), list(p.values()), {}) for q, p in pools.items()]
+        for split, pools in splits.items()
+    }
+    write_collection(path, labelled, name="mine", source="made by hand")
     return Collection(path)
 
 

@@ -4,14 +4,13 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from imported import DATA, needs_data
+from imported import DATA, counts_of, needs_data
 
 from aptool.cli.data import data
 from aptool.data.collection import Collection
+from aptool.data.published import import_trecqa, import_wikiqa
 from aptool.data.stats import describe
-from aptool.data.trecqa import import_trecqa
-from aptool.data.wikiqa import import_wikiqa
-from aptool.data.writing import CollectionWriter, LabelledPool
+from aptool.data.writing import LabelledPool, write_collection
 
 
 @pytest.fixture
@@ -30,8 +29,7 @@ def small(tmp_path):
         LabelledPool("q2", "why ?", ["a"], ["so that it's me"], {"a": 2, "x": 1}),
         LabelledPool("q3", "when ?", ["b", "b"], ["no", "no"], {"b": 0}),
     ]
-    with CollectionWriter(tmp_path / "small", name="small", source="this file") as writer:
-        writer.add_split("dev", pools)
+    write_collection(tmp_path / "small", {"dev": pools}, name="small", source="this file")
     return Collection(tmp_path / "small")
 
 
@@ -52,11 +50,9 @@ def test_counted_by_hand(small):
 
 
 def test_shared_answers_are_counted_as_texts_of_pools(tmp_path):
-    answers = {"1": "a b c", "2": "d", "3": "d"}
-    pools = [LabelledPool("q", "a ?", ["1", "2", "3"], None, {"1": 1})]
-    with CollectionWriter(tmp_path / "shared", name="shared", source="this file") as writer:
-        writer.add_answers(answers.items())
-        writer.add_split("test", pools)
+    answers = [("1", "a b c"), ("2", "d"), ("3", "d")]
+    splits = {"test": [LabelledPool("q", "a ?", ["1", "2", "3"], None, {"1": 1})]}
+    write_collection(tmp_path / "shared", splits, name="shared", source="this file", answers=answers)
     statistics = describe(Collection(tmp_path / "shared"))
     test = statistics.splits["test"]
     assert (test.L, test.L_all, test.L_over_M) == (3, pytest.approx(5 / 3), 1.5)
@@ -79,8 +75,10 @@ def test_json_and_table_have_the_same_statistics(small):
 def test_table_1_of_the_paper(tmp_path):
     """The numbers of questions are exact; M and L are close to the rounded means of the paper."""
     files = {split: f"{DATA}/wikiqa/WikiQA-{split}.tsv" for split in ("train", "dev")}
-    statistics = describe(import_wikiqa(tmp_path / "w", files, questions="answerable")).splits
-    assert (statistics["train"].questions, statistics["dev"].questions) == (873, 126)
+    wikiqa = import_wikiqa(tmp_path / "w", files, questions="answerable")
+    assert counts_of(wikiqa) == {"train": (873, 8672, 1040), "dev": (126, 1130, 140)}
+    assert wikiqa.manifest["policies"]["questions_dropped_not_answerable"] == {"train": 1245, "dev": 170}
+    statistics = describe(wikiqa).splits
     assert (round(statistics["train"].M), round(statistics["dev"].M)) == (6, 6)
     assert round(statistics["dev"].pool_mean) == 9
     assert 23 < statistics["train"].L < 27  # the paper has 25
@@ -88,7 +86,8 @@ def test_table_1_of_the_paper(tmp_path):
 
     folders = {"train": f"{DATA}/trecqa/train-all", "dev": f"{DATA}/trecqa/clean-dev"}
     trecqa = import_trecqa(tmp_path / "t", folders, questions="both-labels")
+    assert counts_of(trecqa) == {"train": (1162, 53313, 6299), "dev": (65, 1117, 205)}
+    assert trecqa.name == "trecqa-clean"
     statistics = describe(trecqa).splits
-    assert (statistics["train"].questions, statistics["dev"].questions) == (1162, 65)
     assert (round(statistics["dev"].M), round(statistics["dev"].L)) == (8, 28)
     assert statistics["train"].without_nonrelevant == statistics["dev"].without_relevant == 0

@@ -180,12 +180,12 @@ HEADER = "question\tanswer\tlabel"
             ["question\tanswers\tlabel", "who?\tme\t1"],
             (),
             "column 'answer': not found among 'question', 'answers', 'label'; expected this column, "
-            "or --answer NAME; did you mean 'answers'?",
+            "or --answer NAME",
         ),
         (
             ["question\tanswer\tanswer\tlabel"],
             (),
-            "line 1: column 'answer': expected each column's name once",
+            "column 'answer': 2 columns of this name; expected one",
         ),
         ([], (), "no line; expected a header line"),
         ([HEADER], (), "no row; expected at least one question"),

@@ -160,8 +160,6 @@ def test_qrels_of_beir_are_read(run_file):
     ("read", "line", "hint"),
     [
         (read_run, "q1 0 d1 1", "this looks like qrels, for --qrels"),
-        (read_run, "query-id\tcorpus-id\tscore", "this looks like qrels of BEIR, for --qrels"),
-        (read_run, "1\t2\t3", "this looks like a run of MS MARCO, without scores"),
         (read_qrels, "q1 Q0 d1 1 2.5 x", "this looks like a run"),
     ],
 )
@@ -197,7 +195,7 @@ def test_file_that_is_not_a_run_is_refused(run_file, content, name, message):
 FLOAT32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=60)
 @given(
     scores=st.lists(
         st.one_of(FLOAT32, st.sampled_from([0.0, -0.0, 1e-45, -1e-45, 1.0])), min_size=1, max_size=20
@@ -236,7 +234,7 @@ def test_minus_zero_ties_with_zero(tmp_path):
     assert (tmp_path / "dev.run").read_text() == "q Q0 b 1 0.0 t\nq Q0 a 2 0.0 t\n"
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=40)
 @given(scores=st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=10))
 def test_float64_scores_are_read_back(tmp_path_factory, scores):
     scores = [*scores, 0.1, 0.1 + 2**-55]  # different in float64, equal in float32

@@ -110,7 +110,7 @@ def files(draw, kind):
 
 
 @pytest.mark.parametrize("kind", [RUN, QRELS], ids=["run", "qrels"])
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(draws=st.data())
 def test_a_file_is_read_as_a_plain_parser_reads_it_or_its_faulty_line_is_named(tmp_path, kind, draws):
     data = draws.draw(files(kind))

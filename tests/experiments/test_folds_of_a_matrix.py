@@ -11,7 +11,7 @@ from aptool.data.collection import Collection
 from aptool.data.folds import write_folds
 from aptool.data.runs import read_run
 from aptool.data.trec import read_qrels
-from aptool.data.writing import CollectionWriter, LabelledPool
+from aptool.data.writing import LabelledPool, write_collection
 from aptool.evaluation.measures import evaluate_frames
 from aptool.evaluation.significance import compare_paired
 
@@ -43,9 +43,8 @@ def finished(tmp_path_factory):
     from aptool.experiments.table import paired_tests, summarize, write_table
 
     folder = tmp_path_factory.mktemp("folds")
-    with CollectionWriter(folder / "c", name="tiny", source="made for tests") as writer:
-        for split, questions in (("train", 30), ("dev", 15)):
-            writer.add_split(split, labelled_pools(split, questions))
+    splits = {"train": labelled_pools("train", 30), "dev": labelled_pools("dev", 15)}
+    write_collection(folder / "c", splits, name="tiny", source="made for tests")
     (folder / "eval.toml").write_text(TABLE.replace('"c"', json.dumps(str(folder / "c"))))
     plan = read_matrix(folder / "eval.toml")
     results = run_matrix(plan, folder / "out")
@@ -144,8 +143,7 @@ def test_folds_train_on_a_share_of_the_questions(aptool, tmp_path):
     pools = [
         LabelledPool(f"q{n}", f"question {n}", [f"a{n}"], [f"answer {n}"], {f"a{n}": 1}) for n in range(12)
     ]
-    with CollectionWriter(tmp_path / "faq", name="faq", source="made for tests") as writer:
-        writer.add_split("train", pools)
+    write_collection(tmp_path / "faq", {"train": pools}, name="faq", source="made for tests")
     for share, trained in (("0.5", 3), ("1.0", 6)):
         (tmp_path / "t.toml").write_text(
             f'[collections.faq]\npath = "{tmp_path}/faq"\nfolds = 2\ntrain_share = {share}\n'
@@ -228,9 +226,8 @@ def test_second_run_changes_nothing_and_a_changed_collection_gets_new_folds(fini
     assert not list((finished / "out").glob("tiny-fold?/*/*/model"))
     assert (finished / "out/tiny/ap-cnn/seed1/model/model.safetensors").is_file()
 
-    with CollectionWriter(finished / "c", name="tiny", source="made for tests", overwrite=True) as writer:
-        for split, questions in (("train", 24), ("dev", 12)):
-            writer.add_split(split, labelled_pools(split, questions))
+    splits = {"train": labelled_pools("train", 24), "dev": labelled_pools("dev", 12)}
+    write_collection(finished / "c", splits, name="tiny", source="made for tests", overwrite=True)
     assert aptool("matrix", "eval.toml", "--output", "out").code == 1
     changed = aptool("matrix", "eval.toml", "--output", "out", "--overwrite")
     assert changed.code == 0

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from aptool.data.collection import Collection
-from aptool.data.writing import CollectionWriter, LabelledPool
+from aptool.data.writing import LabelledPool, write_collection
 
 TABLE = """
 {more}
@@ -22,6 +22,9 @@ baseline = "bm25"
 collection = "tiny"
 systems = ["random", "bm25"]
 """
+
+FOUR_POOLS = [LabelledPool(f"q{n}", "who?", ["a", "b"], ["me", "you"], {"a": 1}) for n in range(4)]
+FOUR_QUESTIONS = {"train": FOUR_POOLS, "dev": FOUR_POOLS, "test": FOUR_POOLS}
 
 
 @pytest.fixture
@@ -48,10 +51,7 @@ def test_paired_tests_use_the_first_mean_measure(copied, tmp_path):
 
 def test_report_refuses_a_changed_collection(copied, aptool, tmp_path):
     assert copied(TABLE.format(more="")).code == 0
-    with CollectionWriter(tmp_path / "c", name="tiny", source="changed", overwrite=True) as writer:
-        for split in ("train", "dev", "test"):
-            pools = [LabelledPool(f"q{n}", "who?", ["a", "b"], ["me", "you"], {"a": 1}) for n in range(4)]
-            writer.add_split(split, pools)
+    write_collection(tmp_path / "c", FOUR_QUESTIONS, name="tiny", source="changed", overwrite=True)
 
     refused = aptool("report", "out")
 
@@ -62,10 +62,7 @@ def test_report_refuses_a_changed_collection(copied, aptool, tmp_path):
 
 
 def test_combination_that_cannot_be_fitted_is_named(copied, tmp_path):
-    with CollectionWriter(tmp_path / "c", name="tiny", source="too small", overwrite=True) as writer:
-        for split in ("train", "dev", "test"):
-            pools = [LabelledPool(f"q{n}", "who?", ["a", "b"], ["me", "you"], {"a": 1}) for n in range(4)]
-            writer.add_split(split, pools)
+    write_collection(tmp_path / "c", FOUR_QUESTIONS, name="tiny", source="too small", overwrite=True)
     text = TABLE.format(more="").replace("folds = 2\n", "").replace('"bm25"]', '"bm25", "both"]')
 
     refused = copied(text.replace("[[rows]]", '[systems.both]\ncombine = ["random", "bm25"]\n[[rows]]'))

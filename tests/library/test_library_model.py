@@ -139,9 +139,6 @@ def test_invalid_texts_are_named(model):
         assert_named(partial(model.score, given), message)
     for question, answer in ((None, "a"), ("q", 7), ("q", ["a"])):
         assert_named(partial(model.explain, question, answer), "expected text (str)")
-    for top_k in (0, 2.5):
-        message = f"top_k: {top_k}: expected an integer of at least 1"
-        assert_named(partial(model.rank, QUESTION, ANSWERS, top_k=top_k), message)
 
 
 def test_invalid_pools_are_refused(model):

@@ -11,7 +11,7 @@ from tokenizers import normalizers
 
 from aptool.data.collection import Collection
 from aptool.data.pools import list_units, read_pools
-from aptool.data.writing import CollectionWriter
+from aptool.data.writing import write_collection
 from aptool.environment import BATCH_SIZES
 from aptool.models import transformer
 from aptool.models.explain import explain_pairs
@@ -93,9 +93,8 @@ def test_training_in_bf16_keeps_weights_and_scores_in_fp32(network):
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_every_system_learns_and_does_not_need_its_pretrained_network(system, network, tmp_path):
     # In one second, so small a network learns at least its training questions.
-    with CollectionWriter(tmp_path / "known", name="known", source="made for tests") as writer:
-        for split in ("train", "dev"):
-            writer.add_split(split, labelled_pools("train", 24))
+    splits = dict.fromkeys(("train", "dev"), labelled_pools("train", 24))
+    write_collection(tmp_path / "known", splits, name="known", source="made for tests")
     known, moved = Collection(tmp_path / "known"), tmp_path / "network"
     shutil.copytree(network, moved)
     recipe = network_recipe(system, moved, "training.epochs=8", "training.sampled_negatives=1")

@@ -37,7 +37,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         assert "Commands:" in aptool("--help")
-        write_collection("tiny")
+        write_tiny("tiny")
         aptool("data", "check", "tiny")
         aptool("train", "tiny", "--output", "model", *SMALL)
         aptool("score", "tiny/dev.pools.parquet", "--model", "model", "--output", "dev.run")
@@ -46,15 +46,16 @@ def main():
     print("The wheel works: the README's Python and the commands.")
 
 
-def write_collection(folder):
+def write_tiny(folder):
     sys.path[:0] = [str(HERE), str(HERE.parent)]
     from tiny import labelled_pools
 
-    from aptool.data.writing import CollectionWriter
+    from aptool.data.writing import write_collection
 
-    with CollectionWriter(folder, name="tiny", source="made for tests") as writer:
-        for split, questions in (("train", 40), ("dev", 20), ("test", 20)):
-            writer.add_split(split, labelled_pools(split, questions))
+    splits = {
+        split: labelled_pools(split, size) for split, size in (("train", 40), ("dev", 20), ("test", 20))
+    }
+    write_collection(folder, splits, name="tiny", source="made for tests")
 
 
 def use_readme():

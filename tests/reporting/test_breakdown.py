@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from aptool.data.writing import CollectionWriter, LabelledPool
+from aptool.data.writing import LabelledPool, write_collection
 
 POOLS = [
     LabelledPool("q1", "Who is it?", ["a", "b"], ["me", "you and me"], {"a": 1}),
@@ -16,8 +16,7 @@ POOLS = [
 
 @pytest.fixture
 def folder(tmp_path):
-    with CollectionWriter(tmp_path / "c", name="mine", source="tests") as writer:
-        writer.add_split("dev", POOLS)
+    write_collection(tmp_path / "c", {"dev": POOLS}, name="mine", source="tests")
     # Ranks of the relevant answers: 1, 2, none and 1.
     lines = ["q1 Q0 a 1 2 x", "q1 Q0 b 2 1 x", "q2 Q0 d 1 2 x", "q2 Q0 c 2 1 x", "q3 Q0 e 1 1 x"]
     lines += ["q4 Q0 f 1 2 x", "q4 Q0 g 2 1 x"]
@@ -52,8 +51,8 @@ def test_groups_by_hand(aptool, folder):
 def test_pools_without_the_questions_or_no_pools_are_one_line(aptool, folder):
     qrels, pools = folder / "dev.qrels", folder / "dev.pools.parquet"
     command = ("eval", folder / "dev.run", "--measures", "RR", "--by", "length")
-    with CollectionWriter(folder.parent / "other", name="other", source="tests") as writer:
-        writer.add_split("test", [LabelledPool("q9", "Who is it?", ["a"], ["me"], {"a": 1})])
+    pool = LabelledPool("q9", "Who is it?", ["a"], ["me"], {"a": 1})
+    write_collection(folder.parent / "other", {"test": [pool]}, name="other", source="tests")
     other = folder.parent / "other" / "test.pools.parquet"
 
     refused = aptool(*command, "--pools", other)

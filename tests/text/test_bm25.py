@@ -32,11 +32,11 @@ def test_scores_are_those_of_bm25s_to_the_bit():
     numbers = [[vocabulary[word] for word in document] for document in documents]
     other.index((numbers, vocabulary), create_empty_token=False, show_progress=False)
 
-    index = BM25(documents)
+    index = BM25(map(" ".join, documents))
 
     for query in queries:
         ids = [vocabulary[word] for word in query if word in vocabulary]
-        assert index.scores(query).tolist() == other.get_scores_from_ids(ids).tolist()
+        assert index.scores(" ".join(query)).tolist() == other.get_scores_from_ids(ids).tolist()
 
 
 def test_documents_with_equal_scores_keep_their_order():

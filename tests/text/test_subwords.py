@@ -1,11 +1,10 @@
 """Subword tokens: special tokens around a text, truncation, and the word that each token belongs to."""
 
-import numpy as np
 import pytest
 from networks import IDS, piece_tokenizer
 from tokenizers import processors
 
-from aptool.text.tokenizer import SubwordTokenizer, Tokens
+from aptool.text.tokenizer import SubwordTokenizer
 
 CLS, SEP, UNK = IDS["[CLS]"], IDS["[SEP]"], IDS["[UNK]"]
 
@@ -36,16 +35,6 @@ def test_truncation_keeps_the_special_token_at_the_end(pieces):
 
     assert tokens.ids.tolist() == [CLS, *ids("the", "riv", "##er"), SEP, CLS, *ids("the", "garden"), SEP]
     assert tokens.truncated == 1
-
-
-def test_truncation_keeps_the_suffix(pieces):
-    tokens = Tokens(np.arange(9, dtype=np.int32), np.array([0, 6, 9]))
-
-    # The first two and the last two of 0 1 2 3 4 5; 6 7 8 is short enough.
-    pieces.suffix_length = 2
-    cut = pieces.truncate(tokens, 4)
-
-    assert (cut.ids.tolist(), cut.offsets.tolist(), cut.truncated) == ([0, 1, 4, 5, 6, 7, 8], [0, 4, 7], 1)
 
 
 def test_subword_tokens_belong_to_words(pieces):

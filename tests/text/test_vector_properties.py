@@ -15,7 +15,7 @@ from aptool.text.vectors import WordVectors, read_vectors
 KINDS = ("binary", "binary with newlines", "text", "GloVe", "fastText")
 
 quick = settings(
-    max_examples=60,
+    max_examples=30,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -131,7 +131,7 @@ def test_truncated_files_are_refused_or_reported(path, kind, made, data):
     assert result.words == made.words
 
 
-@settings(quick, max_examples=200)
+@settings(quick, max_examples=100)
 @given(data=st.binary(max_size=80) | st.text("0123456789 .-e\n\tnaif\0", max_size=60).map(str.encode))
 def test_any_bytes_are_read_or_refused(path, data):
     read(path, data, ["a", "1"])

@@ -173,14 +173,14 @@ def test_more_rows_than_a_text_header_announces_are_read_and_reported(file):
 
 
 def test_memory_does_not_grow_with_the_file(file):
-    row = b" " + struct.pack("<64f", *range(64))
-    rows = 100_000
-    path = file(f"{rows} 64\n".encode() + b"".join(b"w%d" % index + row for index in range(rows)))
-    text = file(b"".join(b"w%d" % index + b" 0.125" * 64 + b"\n" for index in range(60_000)), "text")
+    row = b" " + struct.pack("<1024f", *range(1024))
+    rows = 6000
+    path = file(f"{rows} 1024\n".encode() + b"".join(b"w%d" % index + row for index in range(rows)))
+    text = file(b"".join(b"w%d" % index + b" 0.125" * 1024 + b"\n" for index in range(rows)), "text")
     for large in (path, text):
         assert large.stat().st_size > 20 << 20
         tracemalloc.start()
-        assert read_vectors(large, ["w7", "w49999"]).words == ["w7", "w49999"]
+        assert read_vectors(large, ["w7", "w5999"]).words == ["w7", "w5999"]
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         # A few blocks of 1 MiB, of a file of more than 20 MiB.
@@ -209,19 +209,9 @@ def test_gensim_and_aptool_write_the_same_bytes_and_read_the_files_of_the_other(
     assert again.vectors.tobytes() == matrix.tobytes()
 
 
-@pytest.mark.parametrize(
-    ("words", "number", "expected"),
-    [
-        (["a", "b c"], 1, "'b c': expected a word without white space"),
-        (["a", ""], 1, "'': expected a word without white space"),
-        (["a", "a"], 1, "'a': expected each word once"),
-        (["a", "b"], np.inf, "'a': expected finite numbers"),
-    ],
-)
-def test_words_that_the_format_cannot_express_are_refused(tmp_path, words, number, expected):
-    path = tmp_path / "v.bin"
-    with pytest.raises(InputError, match=expected):
-        write_vectors(path, WordVectors(words, np.full((2, 3), number, np.float32), "test"))
+def test_vectors_that_are_not_finite_are_not_written(tmp_path):
+    with pytest.raises(InputError, match="'b': expected finite numbers for every word"):
+        write_vectors(tmp_path / "v.bin", WordVectors(["a", "b"], np.array([[0], [np.inf]]), "test"))
     assert list(tmp_path.iterdir()) == []
 
 

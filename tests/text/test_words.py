@@ -1,6 +1,5 @@
 """Words: marks stay with their letters, in BM25 and in word systems."""
 
-import math
 import re
 import unicodedata
 
@@ -9,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import aptool as library
 from aptool.text.tokenizer import WordTokenizer
 from aptool.text.words import unicode_words
 
@@ -78,14 +76,3 @@ def test_case_is_kept_where_a_recipe_keeps_it():
     tokenizer = WordTokenizer.learn([unicodedata.normalize("NFD", "É é")], lowercase=False)
 
     assert sorted(tokenizer.words[2:]) == ["É", "é"]
-
-
-def test_bm25_matches_words_with_combining_marks():
-    """Split at its vowel signs, the question would match the second answer, of single letters."""
-    pools = library.Pools({"q": ("हिन्दी भाषा", {"a": "हिन्दी लिपि", "b": "ह न द भ ष"})})
-
-    scores = library.bm25_run(pools).to_dict()["q"]
-
-    # हिन्दी is in one of two answers, of 2 and 5 words.
-    assert scores["a"] == pytest.approx(math.log(1 + 1.5 / 1.5) / (1 + 1.2 * (0.25 + 0.75 * 2 / 3.5)))
-    assert scores["b"] == 0

@@ -12,7 +12,7 @@ from aptool.data.collection import Collection
 from aptool.data.pools import list_units
 from aptool.data.runs import read_run
 from aptool.data.trec import read_qrels
-from aptool.data.writing import CollectionWriter
+from aptool.data.writing import write_collection
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.evaluation.measures import evaluate_frames
 from aptool.models.model import load_model
@@ -149,12 +149,11 @@ def test_a_recipe_that_cannot_be_trained_is_an_error_before_any_work(collection,
 
 @pytest.mark.usefixtures("untouched")
 def test_a_collection_without_the_split_is_an_error_before_any_work(tmp_path):
-    with CollectionWriter(tmp_path / "c", name="c", source="here") as writer:
-        writer.add_split("train", labelled_pools("train", 10))
+    for split in ("train", "dev"):
+        pools = {split: labelled_pools(split, 10)}
+        write_collection(tmp_path / split, pools, name="c", source="here")
 
     with pytest.raises(InputError, match=r"split 'dev'.* expected one of train"):
-        fit(Collection(tmp_path / "c"), recipe("ap-cnn"), tmp_path / "m")
-    with CollectionWriter(tmp_path / "d", name="d", source="here") as writer:
-        writer.add_split("dev", labelled_pools("dev", 10))
+        fit(Collection(tmp_path / "train"), recipe("ap-cnn"), tmp_path / "m")
     with pytest.raises(InputError, match=r"split 'train'.* expected one of dev"):
-        fit(Collection(tmp_path / "d"), recipe("ap-cnn"), tmp_path / "m")
+        fit(Collection(tmp_path / "dev"), recipe("ap-cnn"), tmp_path / "m")

@@ -7,7 +7,7 @@ from published import published_recipe
 from tiny import recipe
 
 from aptool.data.collection import Collection
-from aptool.data.writing import CollectionWriter, LabelledPool
+from aptool.data.writing import LabelledPool, write_collection
 from aptool.errors import AptoolError, InputError
 from aptool.models.model import load_model
 from aptool.text.vectors import WordVectors, write_vectors
@@ -20,12 +20,12 @@ NEW = "zeppelin"
 def other(tmp_path_factory):
     """A collection with a word that the tiny collection lacks."""
     folder = tmp_path_factory.mktemp("other") / "other"
-    with CollectionWriter(folder, name="other", source="made for tests") as writer:
-        for split in ("train", "dev"):
-            texts = [f"the {NEW} is in the garden", "the river is near the forest", "the candle is silver"]
-            names = [f"{split}-{n}" for n in range(3)]
-            question = f"where is the {NEW}"
-            writer.add_split(split, [LabelledPool(f"{split}-q", question, names, texts, {names[0]: 1})])
+    texts = [f"the {NEW} is in the garden", "the river is near the forest", "the candle is silver"]
+    splits = {}
+    for split in ("train", "dev"):
+        names = [f"{split}-{n}" for n in range(3)]
+        splits[split] = [LabelledPool(f"{split}-q", f"where is the {NEW}", names, texts, {names[0]: 1})]
+    write_collection(folder, splits, name="other", source="made for tests")
     return Collection(folder)
 
 

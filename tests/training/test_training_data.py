@@ -6,7 +6,7 @@ from tiny import recipe
 
 from aptool.config import TextOptions
 from aptool.data.collection import Collection
-from aptool.data.writing import CollectionWriter, LabelledPool
+from aptool.data.writing import LabelledPool, write_collection
 from aptool.errors import InputError
 from aptool.text.tokenizer import WordTokenizer
 from aptool.training.data import read_texts, read_training_texts, tokenize
@@ -15,10 +15,7 @@ from aptool.training.losses import NegativeSampler
 
 
 def write(path, pools, answers=None):
-    with CollectionWriter(path, name="mine", source="made by hand") as writer:
-        if answers is not None:
-            writer.add_answers(answers)
-        writer.add_split("train", pools)
+    write_collection(path, {"train": pools}, name="mine", source="made by hand", answers=answers)
     return Collection(path)
 
 
