@@ -32,8 +32,8 @@ class EvaluatedSplit(NamedTuple):
 
     name: str  # in the results: ``COLLECTION``, or ``COLLECTION-SPLIT`` of several splits
     collection: str  # name of the collection in the matrix; one training serves all of its splits
-    path: Location  # folder of the collection, or of the files to import
-    build: str | None  # how to build a missing collection
+    path: Location  # folder of the collection
+    build: str | None  # "functions" builds a missing collection
     limit: int | None  # number of functions in a collection that is built; None for all
     split: str
     optional: bool  # whether to skip a missing split or collection

@@ -72,18 +72,18 @@ class Result(NamedTuple):
 class TrialRunner:
     """Runs trials of a matrix into a folder.
 
-    ``collections`` are the folders by name in the matrix. See `runner.run_matrix` for the other attributes.
+    ``collections`` are by name in the matrix. See `runner.run_matrix` for the other attributes.
     """
 
     matrix: ExperimentMatrix
     output: Location
-    collections: Mapping[str, Location]
+    collections: Mapping[str, Collection]
     device: str = "auto"
     overwrite: bool = False
 
     def check_outputs(self, trial: Trial) -> None:
         """Raise if a stored result is of other inputs, or its run has changed; see `run_matrix`."""
-        collection = Collection(self.collections[trial.collection])
+        collection = self.collections[trial.collection]
         for evaluated in trial.splits:
             run = self._run_file(trial, evaluated.split)
             is_complete = run.is_file() and _record(run).is_file()
@@ -93,12 +93,12 @@ class TrialRunner:
 
     def is_done(self, trial: Trial) -> bool:
         """Whether all results of a trial are stored and up to date."""
-        collection = Collection(self.collections[trial.collection])
+        collection = self.collections[trial.collection]
         return all(self._stored(trial, split, collection) is not None for split in trial.splits)
 
     def run(self, trial: Trial) -> list[Result]:
         """One result per split: the stored result if it is up to date, otherwise a new one."""
-        collection = Collection(self.collections[trial.collection])
+        collection = self.collections[trial.collection]
         results = [self._result(trial, split, collection) for split in trial.splits]
         if trial.splits[0].fold is not None:
             # The models of folds are not needed any more, and may be large.
@@ -252,4 +252,4 @@ def write_derived_run(run: Location, frame: pl.DataFrame, tag: str, *, overwrite
 
 def _record(run: Location) -> Location:
     """The file with the key and the measures of a run."""
-    return run.with_suffix(".json")
+    return run.parent / f"{run.stem}.json"

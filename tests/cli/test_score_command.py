@@ -1,4 +1,4 @@
-"""`aptool score`: runs in the order of trec_eval, resumption, and one error line per mistake."""
+"""`aptool score`: runs in the order of trec_eval, and one error line per mistake."""
 
 import gzip
 import shutil
@@ -10,7 +10,6 @@ from tiny import labelled_pools, row, write_pools
 
 from aptool.data.writing import CollectionWriter, LabelledPool
 from aptool.models.model import load_model, save_model
-from aptool.scoring.model_system import ModelScorer
 
 POOLS = labelled_pools("test", 12)
 ROWS = [
@@ -89,34 +88,6 @@ def test_scoring_again_gives_the_same_bytes(score, folder):
     assert (folder / "out.run").read_bytes() == first
     assert gzip.decompress((folder / "out.run.gz").read_bytes()) == first
     assert (folder / "out.run.gz").read_bytes() == (folder / "again.run.gz").read_bytes()
-
-
-def test_interrupted_command_resumes(score, folder, monkeypatch):
-    monkeypatch.setattr("aptool.data.pools.UNIT_PAIRS", 18)
-    score(output="whole.run")
-    scored = []
-    whole = ModelScorer.score
-
-    def stopped_after_two(scorer, inputs, progress):
-        if len(scored) == 2:
-            raise KeyboardInterrupt
-        scored.append(inputs)
-        return whole(scorer, inputs, progress)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ModelScorer, "score", stopped_after_two)
-        finished = score()
-
-    # The terminal shows ^C, so the message starts on a new line.
-    assert (finished.code, finished.out, finished.err) == (
-        130,
-        [],
-        ["", "aptool: interrupted; the same command resumes"],
-    )
-    assert not (folder / "out.run").exists()
-    assert len(list((folder / "out.run.parts").glob("*.run"))) == 2
-    assert score().code == 0
-    assert (folder / "out.run").read_bytes() == (folder / "whole.run").read_bytes()
 
 
 @pytest.fixture
@@ -206,26 +177,14 @@ WRONG = {
     "device": ([POOLS_FILE, "--device", "cuda"], 2, "--device 'cuda': ", "expected auto, cpu or a GPU"),
     "two words": ([POOLS_FILE, "--tag", "my run"], 2, "--tag 'my run': expected one word"),
     "no UTF-8": ([POOLS_FILE, "--tag", "caf\udce9"], 1, "--tag: 'caf", "expected text that UTF-8 can encode"),
-    "no model": (
-        [POOLS_FILE, "--model", "none"],
-        1,
-        "none: folder not found; expected a model (`aptool",
-    ),
-    "no weights": (
-        [POOLS_FILE, "--model", "half"],
-        1,
-        "half/model.safetensors: file not found; expected",
-    ),
+    "no model": ([POOLS_FILE, "--model", "none"], 1, "none: folder not found; expected a model (`aptool"),
+    "no weights": ([POOLS_FILE, "--model", "half"], 1, "half/model.safetensors: file not found; expected"),
     "no pools": (["none.parquet"], 1, "none.parquet: file not found"),
     "output in a file": ([POOLS_FILE, "--output", "file/out.run"], 1, "expected a writable folder"),
     "a folder": ([POOLS_FILE, "--output", "empty"], 1, "empty: a folder; expected a file, or a new path"),
     "an input": ([POOLS_FILE, "--output", POOLS_FILE], 1, f"{POOLS_FILE}: it exists; expected another path"),
     "a link": ([POOLS_FILE, "--output", "link"], 1, "link: it exists; expected another path"),
-    "a model": (
-        [POOLS_FILE, "--output", "half/config.json"],
-        1,
-        "config.json: it exists; expected",
-    ),
+    "a model": ([POOLS_FILE, "--output", "half/config.json"], 1, "config.json: it exists; expected"),
 }
 
 

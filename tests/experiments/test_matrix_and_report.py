@@ -5,7 +5,6 @@ import shutil
 
 import pytest
 
-from aptool.data.collection import Collection
 from aptool.data.writing import CollectionWriter, LabelledPool
 
 TABLE = """
@@ -44,21 +43,6 @@ def test_paired_tests_use_the_first_mean_measure(copied, tmp_path):
 
     assert copied(TABLE.format(more='measures = ["NumRel"]')).code == 0
     assert json.loads((tmp_path / "out/table.json").read_text())["paired"] == []
-
-
-def test_report_refuses_a_changed_collection(copied, aptool, tmp_path):
-    assert copied(TABLE.format(more="")).code == 0
-    with CollectionWriter(tmp_path / "c", name="tiny", source="changed", overwrite=True) as writer:
-        for split in ("train", "dev", "test"):
-            pools = [LabelledPool(f"q{n}", "who?", ["a", "b"], ["me", "you"], {"a": 1}) for n in range(4)]
-            writer.add_split(split, pools)
-
-    refused = aptool("report", "out")
-
-    now = Collection(tmp_path / "c").fingerprint
-    assert refused.code == 1
-    assert f"c: fingerprint: '{now}': expected " in refused.err[0]
-    assert refused.err[0].endswith(", which was scored; run `aptool matrix` again")
 
 
 def test_combination_that_cannot_be_fitted_is_named(copied, tmp_path):
