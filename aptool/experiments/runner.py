@@ -51,8 +51,8 @@ def run_matrix(
         collections = _open_collections(matrix, output, overwrite)
         experiments = [experiment for experiment in matrix.experiments if experiment.evaluated in collections]
         by_collection = {evaluated.collection: collection for evaluated, collection in collections.items()}
-        runner = TrialRunner(matrix, output, by_collection, device, overwrite)
-        trials = list_trials(experiments, matrix.systems)
+        runner = TrialRunner(matrix.measures, output, by_collection, device, overwrite)
+        trials = list_trials(experiments)
         for trial in trials:
             runner.check_outputs(trial)
         if processes is None:

@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 import shutil
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -231,8 +232,9 @@ def test_tables_of_jobs_name_valid_systems(path):
 
     matrix = read_matrix(path, values)
 
-    assert {experiment.system.name for experiment in matrix.experiments} == set(matrix.systems)
-    for system in matrix.systems.values():
+    systems = {experiment.system.name: experiment.system for experiment in matrix.experiments}
+    assert systems.keys() == tomllib.loads(path.read_text(encoding="utf-8"))["systems"].keys()
+    for system in systems.values():
         if system.recipe is not None:
             check_recipe(system.recipe)
 
