@@ -126,8 +126,7 @@ class LocalProcesses(Processes):
         self._open()
 
     def _open(self) -> None:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([__name__])  # PyTorch is imported once for all processes
+        context = multiprocessing.get_context("spawn")
         self._pool = ProcessPoolExecutor(self.number, context, _start_worker, (Path.cwd(), self._threads))
 
     @override
@@ -155,7 +154,7 @@ def _start_worker(folder: Path, threads: int) -> None:
     """Prepare a process for trials; it ends with its parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles interrupts and ends this process
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    os.chdir(folder)  # multiprocessing may start processes in another folder
+    os.chdir(folder)  # multiprocessing starts processes in the program's initial folder
     torch.set_num_threads(threads)
     load_plugins()
 

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 
+import forked
 import pytest
 import torch
 from small_matrix import TRIALS, contents, table
@@ -75,6 +76,7 @@ class Troubled(TrialRunner):
 
 def test_failed_trials_are_named_and_other_trials_finish(matrix, tmp_path, monkeypatch):
     monkeypatch.setattr("aptool.experiments.runner.TrialRunner", Troubled)
+    monkeypatch.setattr("multiprocessing.get_context", lambda method: forked.SERVER)  # they start at once
 
     finished = matrix("out", "--jobs", 2)
 
