@@ -18,11 +18,10 @@ from aptool.cli.runs import (
 )
 from aptool.cli.tables import print_table
 from aptool.errors import UsageError
-from aptool.paths import location
+from aptool.paths import Location, location
 
 if TYPE_CHECKING:
     from aptool.execution import Jobs
-    from aptool.paths import Location
 
 
 class JobsType(click.ParamType):  # type: ignore[type-arg]
@@ -59,8 +58,8 @@ class JobsType(click.ParamType):  # type: ignore[type-arg]
 @cluster_option
 @gpus_option
 def matrix(
-    table: "Location",
-    output: "Location",
+    table: Location,
+    output: Location,
     overwrite: bool,
     given: tuple[str, ...],
     quick: bool,
@@ -140,7 +139,7 @@ def _values(given: tuple[str, ...]) -> dict[str, str]:
 @device_option
 def report(
     runs: tuple[str, ...],
-    output: "Location | None",
+    output: Location | None,
     overwrite: bool,
     qrels: str | None,
     pools: tuple[str, ...],

@@ -12,7 +12,7 @@ import click
 from aptool.documents import read_json
 from aptool.errors import MOST_EXAMPLES, UsageError, first_few, printable
 from aptool.evaluation.names import DEFAULT_MEASURES, measure_names
-from aptool.paths import location
+from aptool.paths import Location, location
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from aptool.data.pools import Pools
     from aptool.data.runs import Qrels
     from aptool.evaluation.measures import Evaluation
-    from aptool.paths import Location
 
 logger = logging.getLogger(__name__)
 
