@@ -18,6 +18,7 @@ from aptool.evaluation.measures import averages, evaluate_frames, mean_intervals
 from aptool.evaluation.names import is_mean
 from aptool.evaluation.significance import Interval, Spread, mean_and_sd
 from aptool.files import expand, sha256_of
+from aptool.models.hub import CONFIG, trained_config
 from aptool.paths import Location, PathOrUrl, is_remote, location, why_missing
 
 logger = logging.getLogger(__name__)
@@ -39,8 +40,8 @@ class RunEntry(NamedTuple):
 
     @property
     def config(self) -> dict[str, Any] | None:
-        """The model's ``config.json``."""
-        return None if self.model is None else dict(read_json(self.model / "config.json"))
+        """The model's configuration; None for a system that is not trained."""
+        return None if self.model is None else trained_config(read_json(self.model / CONFIG))
 
 
 class Questions(NamedTuple):
@@ -146,7 +147,7 @@ def _entry(folder: Location, result: dict[str, Any]) -> RunEntry:
     if result["sha256"] != sha256_of(run):
         expected = "the run that it evaluated; run `aptool matrix` again"
         raise InputError(run, problem=f"changed since {folder / TABLE} was written", expected=expected)
-    trained = model if (model / "config.json").is_file() else None
+    trained = model if (model / CONFIG).is_file() else None
     return RunEntry(result["collection"], result["system"], int(result["seed"]), run, trained)
 
 

@@ -14,6 +14,7 @@ from aptool.evaluation.significance import Interval
 from aptool.models.model import load_model
 from aptool.models.ragged import Ragged
 from aptool.reporting.report import DEPTH, Scale
+from aptool.reporting.runs import RunEntry
 
 
 @pytest.fixture(scope="module")
@@ -155,6 +156,13 @@ def test_page_has_the_provenance(page, made):
     assert config["versions"]["torch"] in page
     assert row[3] == str(config["training"]["best_epoch"])
     assert "aptool report" in page
+
+
+def test_a_fine_tuned_network_has_the_configuration_of_its_training(tmp_path):
+    """Its file is that of transformers, with an entry."""
+    (tmp_path / "config.json").write_text('{"model_type": "bert", "aptool": {"versions": {"torch": "2"}}}')
+
+    assert RunEntry("c", "s", 0, tmp_path / "x.run", tmp_path).config["versions"] == {"torch": "2"}
 
 
 def test_charts_are_images_in_the_page(page):
