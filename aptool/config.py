@@ -6,7 +6,6 @@ of the option classes are the reference of the options. A model folder contains 
 
 import difflib
 import math
-import re
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -37,9 +36,6 @@ MOST_NEGATIVES = 100_000
 # Values of options by ``section.key``, or texts ``section.key=value``.
 Value: TypeAlias = str | int | float | bool
 Overrides: TypeAlias = Mapping[str, Value] | Iterable[str]
-
-# A number such as ``.5``, which TOML does not allow.
-_POINT_FIRST = re.compile(r"[+-]?\.[0-9]+(e[+-]?[0-9]+)?")
 
 
 @dataclass(frozen=True)
@@ -362,5 +358,5 @@ def _text_value(text: str) -> Value:
     try:
         value: Value = parse_toml(f"value = {text}", "set")["value"]
     except InputError:
-        return float(text) if _POINT_FIRST.fullmatch(text.strip()) else text.strip()
+        return text.strip()
     return value

@@ -21,16 +21,7 @@ from typing import TYPE_CHECKING
 
 from aptool.errors import AptoolError, InputError
 from aptool.files import stat
-from aptool.paths import (
-    Location,
-    PathOrUrl,
-    Url,
-    file_errors,
-    location,
-    names,
-    output_location,
-    split,
-)
+from aptool.paths import Location, PathOrUrl, Url, file_errors, location, names, output_location, split
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -164,10 +164,6 @@ class Url:
         scheme, _, path = self._url.partition("://")
         return Url(f"{scheme}://{path.rpartition('/')[0] or path}")
 
-    def with_suffix(self, suffix: str) -> "Url":
-        """An object of the same folder with another extension."""
-        return self.parent / f"{self.stem}{suffix}"
-
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
         """Do nothing: a store has no folders."""
 

@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from aptool.errors import AptoolError, UsageError, first_line, one_line
 
-# Modules and files, separated as in PATH; child processes inherit the variable.
+# Paths of files, separated as in PATH; child processes inherit the variable.
 VARIABLE = "APTOOL_PLUGINS"
 
 T = TypeVar("T")
@@ -30,58 +30,41 @@ _lock = Lock()
 _loaded: set[str] = set()
 
 
-def use_plugin(name: str) -> None:
-    """Import a plugin, a module or a ``.py`` file, in this process and in child processes."""
-    if name.endswith(".py"):
-        name = str(Path(os.path.expanduser(name)).absolute())  # noqa: PTH111 - as `location`
-    _import(name)
-    names = os.environ.get(VARIABLE, "").split(os.pathsep)
-    os.environ[VARIABLE] = os.pathsep.join(dict.fromkeys([*filter(None, names), name]))
+def use_plugin(path: str) -> None:
+    """Import a plugin, a ``.py`` file, in this process and in child processes."""
+    path = str(Path(os.path.expanduser(path)).absolute())  # noqa: PTH111 - as `location`
+    _import(path)
+    paths = os.environ.get(VARIABLE, "").split(os.pathsep)
+    os.environ[VARIABLE] = os.pathsep.join(dict.fromkeys([*filter(None, paths), path]))
 
 
 def load_plugins() -> None:
     """Import the plugins of ``APTOOL_PLUGINS``, once per process."""
-    for name in filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)):
-        _import(name)
+    for path in filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)):
+        _import(path)
 
 
-def _import(name: str) -> None:
-    """Import a module or a file, once per process."""
+def _import(path: str) -> None:
+    """Import a file as a module of the same name, once per process, with its folder on the search path."""
     with _lock:
-        if name in _loaded:
+        if path in _loaded:
             return
+        file = Path(path)
+        if not (file.is_file() and file.suffix == ".py"):
+            raise UsageError(
+                f"--plugin {path}: file not found; expected a .py file, on a cluster on every node"
+            )
+        if str(file.parent) not in sys.path:
+            sys.path.append(str(file.parent))
+        importlib.invalidate_caches()  # the file may be new
         try:
-            if name.endswith(".py"):
-                _import_file(Path(name))
-            else:
-                _add_to_path(Path.cwd())
-                importlib.import_module(name)
-        except UsageError:
-            raise
+            imported = getattr(importlib.import_module(file.stem), "__file__", None)
         except (Exception, SystemExit) as error:
-            if isinstance(error, ModuleNotFoundError) and error.name in (name, name.partition(".")[0]):
-                raise UsageError(
-                    f"--plugin {name}: module not found; expected a Python module or the path of a .py file"
-                ) from error
             reason = one_line(f"{type(error).__name__}: {first_line(error)}").rstrip(".")
-            raise AptoolError(f"--plugin {name}: {reason}; expected a module that imports") from error
-        _loaded.add(name)
-
-
-def _import_file(path: Path) -> None:
-    """Import a file as a module of the same name, with its folder on the search path."""
-    if not path.is_file():
-        raise UsageError(f"--plugin {path}: file not found; expected a .py file, on a cluster on every node")
-    _add_to_path(path.parent)
-    importlib.invalidate_caches()  # the file may be new
-    file = getattr(importlib.import_module(path.stem), "__file__", None)
-    if file is None or not path.samefile(file):
-        raise UsageError(f"--plugin {path}: another module {path.stem} exists; expected another name")
-
-
-def _add_to_path(folder: Path) -> None:
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))
+            raise AptoolError(f"--plugin {path}: {reason}; expected a module that imports") from error
+        if imported is None or not file.samefile(imported):
+            raise UsageError(f"--plugin {path}: another module {file.stem} exists; expected another name")
+        _loaded.add(path)
 
 
 class Registry(UserDict[str, type[T]]):

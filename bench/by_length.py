@@ -13,10 +13,10 @@ from typing import Any
 import polars as pl
 
 from aptool.data.collection import Collection
-from aptool.data.trec import read_qrels
 from aptool.documents import read_json
+from aptool.evaluation.texts import length_groups
 from aptool.reporting.charts import accuracy_by_length
-from aptool.reporting.runs import ACCURACY, questions_of_split
+from aptool.reporting.runs import ACCURACY
 from bench.common import benchmark_parser, tables
 from bench.record import question_means, read_result, write_result
 
@@ -27,7 +27,7 @@ def points(runs: Path, collection: str, systems: list[str]) -> list[dict[str, An
     name = f"{collection}-folds"
     pooled = Collection(runs / table["collections"][name]["path"])
     [split] = pooled.splits
-    qrels = read_qrels(pooled.qrels_file(split))
+    qrels = pooled.qrels(split)
     accuracy = {}
     for system in systems:
         of_system = [
@@ -35,8 +35,8 @@ def points(runs: Path, collection: str, systems: list[str]) -> list[dict[str, An
             for result in table["results"]
             if (result["collection"], result["system"]) == (name, system)
         ]
-        accuracy[system] = question_means(runs, of_system, qrels, [ACCURACY])
-    groups = questions_of_split(pooled, split).by_length(qrels)
+        accuracy[system] = question_means(runs, of_system, qrels.frame, [ACCURACY])
+    groups = length_groups(pooled.pools(split), qrels)
     return accuracy_by_length(accuracy, groups).rename({"length": "words"}).to_dicts()
 
 

@@ -42,6 +42,13 @@ def run(folder, function, *arguments):
     return Ended(process.exitcode, (folder / "out").read_text(), (folder / "err").read_text())
 
 
+def python(code):
+    """Execute Python code in a process without modules of aptool, of which large libraries are imported."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "aptool"]:
+        del sys.modules[name]
+    exec(code, {"__name__": "__main__"})
+
+
 def _run(folder, environment, function, arguments):
     os.environ.clear()
     os.environ.update(environment)

@@ -12,7 +12,7 @@ from tiny import labelled_pools, options
 from aptool.cli.main import cli
 from aptool.data.writing import LabelledPool, write_collection
 
-QUESTIONS = 150
+QUESTIONS = 60
 SCRIPT = "<script>alert(1)</script> & \"double\" 'single' quotes"
 RIGHT_TO_LEFT = "איפה הנהר ליד הגשר?"
 EMOJI = "😀 where is the 👩‍👩‍👧 river"

@@ -71,7 +71,6 @@ def test_overrides_are_toml_or_text():
             "training.margin = 1",  # an integer is accepted as a float
             "text.lowercase=false",
             "training.schedule=linear",
-            "training.temperature=.05",  # not a number in TOML
             'vectors.source="my vectors.txt"',
             "training.epochs=8",  # the last value counts
         ],
@@ -82,7 +81,6 @@ def test_overrides_are_toml_or_text():
     assert isinstance(recipe.training.margin, float)
     assert recipe.text.lowercase is False
     assert recipe.training.schedule == "linear"
-    assert recipe.training.temperature == 0.05
     assert recipe.vectors.source == "my vectors.txt"
 
 

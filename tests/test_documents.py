@@ -33,11 +33,7 @@ def test_json_that_cannot_be_read_is_one_line(text, problem):
 
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [
-        (f"x = {DEEP}", "nested too deeply"),
-        (f"x = {'9' * 5000}", "digits"),
-        ("x = ", "Invalid value"),
-    ],
+    [(f"x = {DEEP}", "nested too deeply"), (f"x = {'9' * 5000}", "digits"), ("x = ", "Invalid value")],
 )
 def test_toml_that_cannot_be_read_is_one_line(text, problem):
     with pytest.raises(InputError, match=problem) as error:

@@ -44,7 +44,7 @@ def inputs(tmp_path_factory, collection_folder, model_folder):
     import aptool as library
     from aptool.experiments.matrix import read_matrix
     from aptool.experiments.runner import run_matrix
-    from aptool.experiments.table import summarize, write_table
+    from aptool.experiments.table import write_table
 
     folder = tmp_path_factory.mktemp("inputs")
     for name in ("a", "b"):
@@ -58,7 +58,7 @@ def inputs(tmp_path_factory, collection_folder, model_folder):
     )
     plan = read_matrix(folder / "matrix.toml", {})
     results = run_matrix(plan, folder / "matrix")
-    write_table(folder / "matrix", summarize(results), results, [], plan.measures, "command")
+    write_table(folder / "matrix", results, plan.measures, "command")
     (folder / "corpus.jsonl").write_text('{"_id": "d1", "text": "there"}\n{"_id": "d2", "text": "here"}\n')
     (folder / "queries.jsonl").write_text('{"_id": "q1", "text": "where"}\n')
     (folder / "first.run").write_text("q1 Q0 d1 1 2.0 t\nq1 Q0 d2 2 1.0 t\n")

@@ -75,7 +75,7 @@ def test_urls_behave_like_local_paths(bucket):
     assert (path.name, path.stem, path.suffix) == ("b.c.txt", "b.c", ".txt")
     assert str(path.parent) == f"{bucket}/a"
     assert str(path.parent.parent) == bucket == str(path.parent.parent.parent)
-    assert str(path.with_suffix(".d") / "e") == f"{bucket}/a/b.c.d/e"
+    assert str(path.parent / f"{path.stem}.d" / "e") == f"{bucket}/a/b.c.d/e"
     assert location(Path(str(path))) == path  # pathlib removes a slash
     assert not path.is_file()
     assert not path.parent.is_dir()

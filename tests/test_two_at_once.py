@@ -1,50 +1,19 @@
 """Two processes with the same output: one writes it, the other fails with an error that names the first."""
 
-import json
-import os
-import subprocess
+import importlib
 import sys
 
+import forked
 import pytest
 from tiny import options
 
+from aptool.cli.main import main
 from aptool.data.runs import sidecar_path
 from aptool.errors import InputError
 from aptool.outputs import lock, output_file, output_folder
 from aptool.scoring.run import parts_folder
 from aptool.training.checkpoint import training_folder
 
-# Runs commands; each stops at its first call of a function until it reads a line.
-HOLDING = """
-import contextlib, importlib, io, json, sys
-from aptool.cli.main import main
-
-said = sys.stdout
-
-def tell(word):
-    print(word, file=said, flush=True)
-
-for line in sys.stdin:
-    module, name, arguments = json.loads(line)
-    module = importlib.import_module(module)
-    function = getattr(module, name)
-
-    def stopped(*args, **kwargs):
-        setattr(module, name, function)
-        tell("stopped")
-        sys.stdin.readline()
-        return function(*args, **kwargs)
-
-    setattr(module, name, stopped)
-    sys.argv = ["aptool", *arguments]
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-        try:
-            main()
-        except SystemExit as end:
-            code = end.code
-    tell(json.dumps([code, printed.getvalue()]))
-"""
 TABLE = """
 measures = ["map"]
 [collections.c]
@@ -82,23 +51,35 @@ def arguments(collection_folder, model_folder, tmp_path):
     return {name: [*map(str, words), "--output"] for name, words in arguments.items()}
 
 
+def run_held(pipe):
+    """Run commands; each stops at its first call of a function until it gets a message."""
+    while command := pipe.recv():
+        name, function_name, arguments = command
+        module = importlib.import_module(name)
+        function = getattr(module, function_name)
+
+        def stopped(*args, **kwargs):
+            setattr(module, function_name, function)  # noqa: B023
+            pipe.send("stopped")
+            pipe.recv()
+            return function(*args, **kwargs)  # noqa: B023
+
+        setattr(module, function_name, stopped)
+        sys.argv = ["aptool", *arguments]
+        try:
+            main()
+        except SystemExit as end:
+            pipe.send(end.code or 0)
+
+
 @pytest.fixture(scope="module")
-def other():
-    """The process that owns an output."""
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDING],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    ) as process:
-        yield process
-        process.stdin.close()
-
-
-def send(process, line):
-    process.stdin.write(f"{line}\n")
-    process.stdin.flush()
+def other(tmp_path_factory):
+    """The process that owns an output, and a pipe to it."""
+    here, there = forked.SERVER.Pipe()
+    process = forked.start(tmp_path_factory.mktemp("other") / "process", run_held, there)
+    yield process, here
+    here.send(None)
+    process.join()
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
@@ -106,19 +87,20 @@ def test_one_process_writes_and_the_other_names_it(name, arguments, other, aptoo
     output, module, function, same = OUTPUTS[name]
     target = tmp_path / "both" / output
     target.parent.mkdir()
-    send(other, json.dumps([module, function, [*arguments[name], str(target)]]))
-    assert other.stdout.readline() == "stopped\n"
+    process, pipe = other
+    pipe.send((module, function, [*arguments[name], str(target)]))
+    assert pipe.recv() == "stopped"
     try:
         refused = aptool(*arguments[name], target)
     finally:
-        send(other, "go")
-        code, printed = json.loads(other.stdout.readline())
+        pipe.send("go")
+        code = pipe.recv()
 
-    assert code == 0, printed
+    assert code == 0
     assert refused.code == 1
     [line] = [line for line in refused.err if line.startswith("aptool: ")]
     folder = {"score": "x.run.parts", "train": "m.training"}.get(name, output)
-    assert line.startswith(f"aptool: {target.parent / folder}: being written by process {other.pid} on ")
+    assert line.startswith(f"aptool: {target.parent / folder}: being written by process {process.pid} on ")
     assert line.endswith("; expected one command at a time")
     alone = aptool(*arguments[name], tmp_path / "alone" / output)
     assert alone.code == 0, alone.err

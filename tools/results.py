@@ -25,11 +25,11 @@ sys.path.insert(0, str(ROOT))
 
 import polars as pl  # noqa: E402
 
+from aptool.data import published  # noqa: E402
 from aptool.data.collection import Collection  # noqa: E402
 from aptool.data.folds import write_folds  # noqa: E402
 from aptool.data.trec import read_qrels  # noqa: E402
 from aptool.data.writing import MANIFEST  # noqa: E402
-from aptool.experiments.runner import PUBLISHED  # noqa: E402
 from aptool.reporting.charts import plot_accuracy_by_length, svg  # noqa: E402
 from bench.fingerprint import is_same_version, numeric_fingerprints  # noqa: E402
 from bench.record import json_text, read_result, recomputed  # noqa: E402
@@ -38,6 +38,11 @@ from tools.result_tables import OF_SEVERAL, SHARES, Document, caption, table_of 
 RESULTS = ROOT / "docs" / "results"
 IMAGES = ROOT / "docs" / "images"
 FINGERPRINTS = ROOT / "tools" / "fingerprints.json"
+# The importer of published files, the names of the splits' files, and the paper's questions.
+PUBLISHED = {
+    "wikiqa": (published.import_wikiqa, published.WIKIQA_SPLITS, "answerable"),
+    "trecqa": (published.import_trecqa, published.TRECQA_SPLITS, "both-labels"),
+}
 MARKERS = re.compile(r"(<!-- results:(?P<name>[\w/-]+) -->\n).*?(<!-- /results -->)", re.DOTALL)
 
 
@@ -97,7 +102,9 @@ def fold_qrels(folder: Path) -> list[pl.DataFrame]:
         if (folder / MANIFEST).exists():
             collection = Collection(folder)
         else:
-            collection = PUBLISHED[folder.name](Path(temporary, "collection"), folder)
+            importer, names, questions = PUBLISHED[folder.name]
+            files = published.splits_in(folder, names)
+            collection = importer(Path(temporary, "collection"), files, questions=questions)
         folds = write_folds(collection, Path(temporary, "folds"))
         return [read_qrels(fold.qrels_file("dev")) for fold in folds]
 

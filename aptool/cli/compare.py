@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 Rows = list[dict[str, Any]]
 
 _WIDTH = 110  # characters per line
-_ANSWERS = ("relevant", "first_before", "first_after")  # columns with answers of `describe_deltas`
+_NO_ANSWER: dict[str, Any] = dict.fromkeys(("answer_id", "rank_before", "rank_after", "answer"))
 
 
 @click.command("compare")
@@ -77,9 +77,9 @@ def compare(
 ) -> None:
     """Compare RUNs with BASELINE, question by question.
 
-    Prints the mean difference with a 95% bootstrap interval, wins, ties and losses, and Cohen's d;
-    Holm-corrected p-values of a paired permutation test and a paired t-test; the minimum detectable
-    difference; and the questions with the largest differences.
+    Prints the mean difference with a 95% bootstrap interval, wins, ties and losses, Cohen's d, and the
+    p-value of a paired permutation test; the minimum detectable difference; and the questions with the
+    largest differences. csv and json also have a paired t-test.
 
     A difference is significant if its corrected p-value is at most 0.05. Measures must be means over the
     questions. Missing questions count as 0, and all runs must miss the same questions.
@@ -112,14 +112,13 @@ def compare(
     report_gaps(dict(zip(shown, compared.evaluations, strict=True)))
     _report_candidates(read, tables[0])
     warn_of_added(qrels)
-    overall = [comparison for comparison in compared if comparison.group is None]
     if form == "csv":
         click.echo(compared.to_polars().write_csv(), nl=False)
         return
     if form == "latex":
         from aptool.reporting.html import latex_table
 
-        click.echo(latex_table(_paper_rows(baseline.tag, overall)), nl=False)
+        click.echo(latex_table(_paper_rows(baseline.tag, compared)), nl=False)
         return
     deltas = _largest_deltas(read, tables, judgements.frame, names[0], top, texts) if top else []
     if form == "json":
@@ -133,9 +132,7 @@ def compare(
         document = {**settings, "comparisons": rows, "deltas": deltas}
         click.echo(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
         return
-    _print_comparisons(baseline.tag, overall)
-    if groups is not None:
-        _print_groups(baseline.tag, compared[len(overall) :])
+    _print_comparisons(baseline.tag, compared)
     for delta in deltas:
         _print_deltas(baseline.tag, delta)
 
@@ -144,16 +141,13 @@ def _report_candidates(runs: Sequence[Run], questions: pl.DataFrame) -> None:
     """Log the evaluated questions for which a run ranks other candidates than the first run."""
     import polars as pl
 
-    keys = ["question_id", "answer_id"]
     baseline, *systems = (
-        run.frame.join(questions, on="question_id", how="semi").select(keys) for run in runs
+        run.frame.join(questions, on="question_id", how="semi").select("question_id", "answer_id")
+        for run in runs
     )
     for run, candidates in zip(runs[1:], systems, strict=True):
-        both = [
-            candidates.join(baseline, on=keys, how="anti"),
-            baseline.join(candidates, on=keys, how="anti"),
-        ]
-        differing = pl.concat(both)["question_id"].unique().sort().to_list()
+        both = pl.concat([baseline, candidates])
+        differing = both.filter(both.is_unique())["question_id"].unique().sort().to_list()
         if differing:
             count, examples = counted(len(differing), "question"), first_few(differing)
             logger.info(f"{run.tag}: ranks different candidates than {runs[0].tag} for {count} ({examples})")
@@ -173,114 +167,93 @@ def _largest_deltas(
     """
     import polars as pl
 
-    from aptool.evaluation.compare import describe_deltas, question_deltas
+    from aptool.evaluation.compare import question_deltas, ranked_answers
     from aptool.evaluation.names import parse_measures
+    from aptool.evaluation.texts import with_texts
 
     (parsed,) = parse_measures([measure])
     relevant = qrels.filter(pl.col("relevance") >= parsed.level)
-    entries, described = [], []
+    deltas, ranked = [], []
     for run, table in zip(runs[1:], tables[1:], strict=True):
         better, worse = question_deltas(tables[0], table, measure)
-        entries.append(
-            {"system": run.tag, "measure": measure, "better": better.height, "worse": worse.height}
+        deltas.append((better, worse))
+        listed = pl.concat([better.head(top), worse.head(top)])
+        answers = ranked_answers(listed, relevant, (runs[0].frame, run.frame))
+        ranked.append(answers.select(pl.lit(run.tag).alias("system"), pl.all()))
+    shown = (pl.col("rank_before") == 1) | (pl.col("rank_after") == 1) | pl.col("is_relevant")
+    texts = with_texts(pl.concat(ranked).filter(shown), pools)
+    answers_of = texts.rows_by_key(["system", "question_id"], named=True)
+    entries = []
+    for run, (better, worse) in zip(runs[1:], deltas, strict=True):
+        gained, lost = (
+            [_described(row, answers_of[run.tag, row["question_id"]]) for row in part.iter_rows(named=True)]
+            for part in (better.head(top), worse.head(top))
         )
-        described += [
-            describe_deltas(part.head(top), relevant, (runs[0].frame, run.frame)) for part in (better, worse)
-        ]
-    rows = _with_texts(described, pools)
-    return [
-        {**entry, "gained": gained, "lost": lost}
-        for entry, gained, lost in zip(entries, rows[::2], rows[1::2], strict=True)
-    ]
+        counts = {"better": better.height, "worse": worse.height}
+        entries.append({"system": run.tag, "measure": measure, **counts, "gained": gained, "lost": lost})
+    return entries
 
 
-def _with_texts(described: Sequence[pl.DataFrame], pools: Pools | None) -> list[Rows]:
-    """The rows of `describe_deltas` with the texts of the questions and answers; None without pools."""
-    import polars as pl
+def _described(delta: dict[str, Any], answers: Rows) -> dict[str, Any]:
+    """A question of `question_deltas` with three of its answers, from its rows of `ranked_answers`.
 
-    from aptool.evaluation.texts import find_texts
-
-    every = pl.concat(described).unpivot(_ANSWERS, index="question_id", value_name="answer_id")
-    pairs = every.select("question_id", "answer_id").drop_nulls().unique()
-    if pools is None:
-        texts = find_texts([], pairs)
-    else:
-        with pools.files() as (files, answers):
-            texts = find_texts(files, pairs, answers)
-    rows = []
-    for frame in described:
-        question = texts.select("question_id", "question").unique("question_id")
-        joined = frame.join(question, on="question_id", how="left", maintain_order="left")
-        for name in _ANSWERS:
-            answer = texts.select("question_id", "answer_id", pl.col("answer").alias(f"{name}_text"))
-            joined = joined.join(
-                answer,
-                how="left",
-                left_on=["question_id", name],
-                right_on=["question_id", "answer_id"],
-                maintain_order="left",
-            )
-        rows.append(joined.to_dicts())
-    return rows
+    ``relevant`` is the relevant answer that the better system ranks highest, ``first_before`` and
+    ``first_after`` are the answers that are ranked first; each is None if there is no such answer.
+    """
+    better = "rank_after" if delta["change"] > 0 else "rank_before"
+    relevant = [answer for answer in answers if answer["is_relevant"] and answer[better] is not None]
+    best = min(relevant, key=lambda answer: answer[better], default=_NO_ANSWER)
+    chosen: dict[str, dict[str, Any]] = {"relevant": best}
+    for when in ("before", "after"):
+        first = (answer for answer in answers if answer[f"rank_{when}"] == 1)
+        chosen[f"first_{when}"] = next(first, _NO_ANSWER)
+    ids = {name: answer["answer_id"] for name, answer in chosen.items()}
+    return {
+        **{name: delta[name] for name in ("question_id", "before", "after")},
+        "relevant": ids.pop("relevant"),
+        "rank_before": best["rank_before"],
+        "rank_after": best["rank_after"],
+        **ids,
+        "question": next((answer["question"] for answer in answers if answer["question"] is not None), None),
+        **{f"{name}_text": answer["answer"] for name, answer in chosen.items()},
+    }
 
 
 def _print_comparisons(baseline: str, comparisons: Sequence[Comparison]) -> None:
-    """Print the means and differences, the p-values, and a sentence per comparison."""
+    """Print a row per measure and system, each followed by its groups of questions."""
     from aptool.evaluation.compare import shown_p, verdict
 
-    means = [["", "mean", "difference", "95% interval", "wins", "ties", "losses", "d"]]
-    tests = [["p-values", "permutation", "Holm", "t-test", "Holm"]]
-    measure = ""
+    overall = [row for row in comparisons if row.group is None]
+    rows = [["", "questions", baseline, "mean", "difference", "95% interval"]]
+    rows[0] += ["wins", "ties", "losses", "d", "p", "Holm"]
+    by_title: dict[str, list[Comparison]] = {}
     for row in comparisons:
-        if measure != row.measure:
-            measure = row.measure
-            means.append([measure, *[""] * 7])
-            means.append([f"  {baseline}", f"{row.baseline:.4f}", *[""] * 6])
-            tests.append([measure, *[""] * 4])
-        means.append(
-            [
-                f"  {row.system}",
-                f"{row.mean:.4f}",
-                f"{row.difference:+.4f}",
-                f"[{row.low:.4f}, {row.high:.4f}]",
-                *(str(count) for count in (row.wins, row.ties, row.losses)),
-                f"{row.effect:+.2f}" if math.isfinite(row.effect) else "",
-            ]
-        )
-        of_t = (shown_p(row.t_test_p), shown_p(row.t_test_p_holm)) if math.isfinite(row.effect) else ("", "")
-        tests.append([f"  {row.system}", shown_p(row.p), shown_p(row.p_holm), *of_t])
-    print_table(means)
-    click.echo()
-    print_table(tests)
-    click.echo()
-    _print_power(comparisons)
-    questions = counted(comparisons[0].questions, "question")
-    click.echo(
-        f"{questions}; p of the permutation test, corrected for {counted(len(comparisons), 'comparison')}:"
-    )
-    for row in comparisons:
-        click.echo(f"{row.measure}: {verdict(baseline, row)}")
-
-
-def _print_groups(baseline: str, comparisons: Sequence[Comparison]) -> None:
-    """Print the tests in each group of questions."""
-    from aptool.evaluation.compare import shown_p
-
-    rows = [["", "questions", baseline, "mean", "difference", "95% interval", "p", "Holm"]]
-    last = ""
-    for row in comparisons:
-        title = f"{row.measure}, {row.system}"
-        if title != last:
-            last = title
-            rows.append([title, *[""] * 7])
-        few = " (few)" if row.questions < FEW_QUESTIONS else ""
-        means = (f"{row.baseline:.4f}", f"{row.mean:.4f}", f"{row.difference:+.4f}")
-        interval = f"[{row.low:.4f}, {row.high:.4f}]"
-        tests = (shown_p(row.p), shown_p(row.p_holm))
-        rows.append([f"  {row.group}{few}", str(row.questions), *means, interval, *tests])
-    click.echo()
+        by_title.setdefault(f"{row.measure}, {row.system}", []).append(row)
+    for title, parts in by_title.items():
+        for row in parts:
+            few = " (few)" if row.questions < FEW_QUESTIONS else ""
+            rows.append(
+                [
+                    title if row.group is None else f"  {row.group}{few}",
+                    str(row.questions),
+                    f"{row.baseline:.4f}",
+                    f"{row.mean:.4f}",
+                    f"{row.difference:+.4f}",
+                    f"[{row.low:.4f}, {row.high:.4f}]",
+                    *(str(count) for count in (row.wins, row.ties, row.losses)),
+                    f"{row.effect:+.2f}" if math.isfinite(row.effect) else "",
+                    shown_p(row.p),
+                    shown_p(row.p_holm),
+                ]
+            )
     print_table(rows)
-    click.echo(f"p of the permutation test; Holm: corrected for {counted(len(comparisons), 'comparison')}")
+    click.echo()
+    corrected = f"p: permutation test; Holm: corrected for {counted(len(overall), 'comparison')}"
+    groups = len(comparisons) - len(overall)
+    click.echo(corrected + (f", in groups for {groups}" if groups else ""))
+    _print_power(overall)
+    for row in overall:
+        click.echo(f"{row.measure}: {verdict(baseline, row)}")
 
 
 def _print_power(comparisons: Sequence[Comparison]) -> None:
@@ -294,13 +267,10 @@ def _print_power(comparisons: Sequence[Comparison]) -> None:
     if not largest:
         click.echo("all questions have the same difference: d is undefined, intervals have no width")
         return
-    questions = counted(comparisons[0].questions, "question")
-    power = f"power {POWER:g}, alpha {ALPHA:.3g}"
-    click.echo(f"minimum detectable difference with {questions} ({power}):")
     shown = {name: "above 1" if value > 1 else f"{value:.4f}" for name, value in largest.items()}
-    click.echo(", ".join(f"{value} ({name})" for name, value in shown.items()))
-    if "above 1" in shown.values():
-        click.echo("no true difference can be that large: the tests need more questions")
+    differences = ", ".join(f"{value} ({name})" for name, value in shown.items())
+    power = f"power {POWER:g}, alpha {ALPHA:.3g}"
+    click.echo(f"minimum detectable difference ({power}): {differences}")
 
 
 def _print_deltas(baseline: str, deltas: dict[str, Any]) -> None:
@@ -344,7 +314,7 @@ def _paper_rows(baseline: str, comparisons: Sequence[Comparison]) -> list[list[s
     from aptool.evaluation.compare import shown_p
 
     rows = {"": ["system"], baseline: [baseline]}
-    for row in comparisons:
+    for row in (row for row in comparisons if row.group is None):
         if row.measure not in rows[""]:
             rows[""] += [row.measure, "Δ", "p"]
             rows[baseline] += [f"{row.baseline:.4f}", "", ""]

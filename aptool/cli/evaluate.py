@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -42,9 +41,7 @@ if TYPE_CHECKING:
 @click.option("--intervals", is_flag=True, help="Add 95% bootstrap intervals (BCa, 10,000 resamples).")
 @by_option
 @pools_option
-@click.option(
-    "--per-question", metavar="FILE", help="Write measures per question to a .parquet or .csv file."
-)
+@click.option("--per-question", metavar="FILE", help="Write measures per question to a CSV file.")
 @overwrite_flag
 @json_option
 def evaluate(
@@ -77,8 +74,8 @@ def evaluate(
     if pools and by is None:
         raise UsageError("--pools: requires --by")
     if per_question is not None:
-        if Path(per_question).suffix not in (".parquet", ".csv"):
-            raise UsageError(f"--per-question {per_question}: expected a name ending in .parquet or .csv")
+        if not per_question.endswith(".csv"):
+            raise UsageError(f"--per-question {per_question}: expected a name ending in .csv")
         check_output(per_question, overwrite=overwrite)
     read = {run: Run.load(run) for run in runs}
     qrels = qrels_of(runs, qrels)
@@ -121,10 +118,7 @@ def _write_per_question(path: str, evaluations: dict[str, Evaluation]) -> None:
         for run, evaluation in evaluations.items()
     )
     with output_file(path) as temporary:
-        if path.endswith(".parquet"):
-            frame.write_parquet(temporary)
-        else:
-            frame.write_csv(temporary)
+        frame.write_csv(temporary)
 
 
 def _entry(run: str, tag: str, evaluation: Evaluation, intervals: bool) -> dict[str, Any]:

@@ -95,9 +95,9 @@ def print_version(context: click.Context, parameter: click.Parameter, value: boo
 @click.option("--debug", is_flag=True, help="Print the traceback of an error.")
 @click.option(
     "--plugin",
-    metavar="MODULE",
+    metavar="FILE",
     multiple=True,
-    help="Module or .py file that registers encoders or poolings; repeatable.",
+    help="Python file that registers encoders or poolings; repeatable.",
 )
 def cli(debug: bool, plugin: tuple[str, ...]) -> None:
     """Train, score and evaluate answer-selection rankers (Attentive Pooling Networks)."""

@@ -6,14 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from typing_extensions import override
 
-from aptool.cli.parameters import (
-    LOCATION,
-    Count,
-    cluster_option,
-    device_option,
-    gpus_option,
-    overwrite_flag,
-)
+from aptool.cli.parameters import LOCATION, Count, cluster_option, device_option, gpus_option, overwrite_flag
 from aptool.cli.runs import (
     measures_option,
     named_runs,
@@ -25,10 +18,10 @@ from aptool.cli.runs import (
 )
 from aptool.cli.tables import print_table
 from aptool.errors import UsageError
+from aptool.paths import Location, location
 
 if TYPE_CHECKING:
     from aptool.execution import Jobs
-    from aptool.paths import Location
 
 
 class JobsType(click.ParamType):  # type: ignore[type-arg]
@@ -65,8 +58,8 @@ class JobsType(click.ParamType):  # type: ignore[type-arg]
 @cluster_option
 @gpus_option
 def matrix(
-    table: "Location",
-    output: "Location",
+    table: Location,
+    output: Location,
     overwrite: bool,
     given: tuple[str, ...],
     quick: bool,
@@ -89,16 +82,8 @@ def matrix(
     for evaluated in dict.fromkeys(experiment.evaluated for experiment in plan.experiments):
         if evaluated.build is None and not evaluated.optional:
             Collection(evaluated.path)  # raises before PyTorch is imported
-    from aptool.evaluation.names import is_mean
     from aptool.experiments.runner import run_matrix
-    from aptool.experiments.table import (
-        OVER_SEEDS,
-        paired_cells,
-        paired_tests,
-        summarize,
-        table_cells,
-        write_table,
-    )
+    from aptool.experiments.table import OVER_SEEDS, paired_cells, table_cells, write_table
 
     if quick:
         experiments = [experiment._replace(seeds=experiment.seeds[:1]) for experiment in plan.experiments]
@@ -107,13 +92,10 @@ def matrix(
     with place.connected() as cluster:
         processes = place.processes(cluster, jobs)
         results = run_matrix(plan, output, device=place.device, processes=processes, overwrite=overwrite)
-    summaries = summarize(results)
     options = [word for value in given for word in ("--let", value)] + ["--quick"] * quick
     options += [word for pattern in patterns for word in ("--only", pattern)]
     command = shlex.join(["aptool", "matrix", str(table), "--output", str(output), *options])
-    tested = next((measure for measure in plan.measures if is_mean(measure)), None)
-    tests = paired_tests(results, tested) if tested is not None else []
-    write_table(output, summaries, results, tests, plan.measures, command)
+    summaries, tests = write_table(output, results, plan.measures, command)
     print_table(table_cells(summaries, plan.measures), left=2)
     if any(summary.seeds > 1 for summary in summaries):
         click.echo(OVER_SEEDS)
@@ -154,24 +136,16 @@ def _values(given: tuple[str, ...]) -> dict[str, str]:
     default=10,
     help="Questions to show: the N largest gains and the N largest losses of the best system.",
 )
-@click.option(
-    "--depth",
-    metavar="N",
-    type=Count(),
-    default=5,
-    help="Answers per question: the top N and the relevant ones.",
-)
 @device_option
 def report(
     runs: tuple[str, ...],
-    output: "Location | None",
+    output: Location | None,
     overwrite: bool,
     qrels: str | None,
     pools: tuple[str, ...],
     measures: str | None,
     baseline: str | None,
     questions: int,
-    depth: int,
     device: str,
 ) -> None:
     """Write a report on FOLDER, the output of `aptool matrix`, or on RUNs of any tool and their qrels.
@@ -183,7 +157,6 @@ def report(
     network, no scripts.
     """
     from aptool.files import stat
-    from aptool.paths import location
     from aptool.reporting.report import write_report
     from aptool.reporting.runs import read_runs, runs_of_files
 
@@ -198,13 +171,5 @@ def report(
         texts = pools or pools_beside(qrels)
         read = runs_of_files(zip(names, paths, strict=True), qrels, texts, parse_measures(measures))
         page = location("report.html") if output is None else output
-    write_report(
-        read,
-        page,
-        baseline=baseline,
-        questions=questions,
-        depth=depth,
-        device=device,
-        overwrite=overwrite,
-    )
+    write_report(read, page, baseline=baseline, questions=questions, device=device, overwrite=overwrite)
     click.echo(f"{page}: {stat(page).size / 1e6:.1f} MB")

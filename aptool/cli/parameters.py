@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import click
 from typing_extensions import override
 
 from aptool.config import BELOW
 from aptool.environment import ENCODER_BATCHES
-
-Command: TypeAlias = Callable[..., None]
+from aptool.paths import location
 
 logger = logging.getLogger(__name__)
 
@@ -27,8 +24,6 @@ class LocationType(click.Path):
 
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from aptool.paths import location
-
         return location(value)
 
 
@@ -36,7 +31,7 @@ LOCATION = LocationType()
 
 
 class Bounded(click.ParamType):  # type: ignore[type-arg]
-    """A number in a range that the help does not show; not NaN, which click accepts in every range."""
+    """A number in a range that the help does not show."""
 
     def __init__(self, bounds: click.IntRange | click.FloatRange) -> None:
         self.name = bounds.name
@@ -44,10 +39,7 @@ class Bounded(click.ParamType):  # type: ignore[type-arg]
 
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        number = self._bounds.convert(value, param, ctx)
-        if math.isnan(number):
-            self.fail(f"{value!r} is not a number.", param, ctx)
-        return number
+        return self._bounds.convert(value, param, ctx)
 
 
 class Count(Bounded):
@@ -117,14 +109,3 @@ gpus_option = click.option(
     metavar="X",
     help="GPUs per worker, may be fractional.  [default: 1; without GPUs 0]",
 )
-
-
-def with_options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """Return a decorator that adds several options to a command, in this order in its help."""
-
-    def add(command: Command) -> Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from aptool.documents import read_json
 from aptool.errors import MOST_EXAMPLES, UsageError, first_few, printable
+from aptool.evaluation.names import DEFAULT_MEASURES, measure_names
+from aptool.paths import Location, location
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +22,6 @@ if TYPE_CHECKING:
     from aptool.data.pools import Pools
     from aptool.data.runs import Qrels
     from aptool.evaluation.measures import Evaluation
-    from aptool.paths import Location
 
 logger = logging.getLogger(__name__)
 
@@ -59,8 +61,6 @@ def check_distinct(runs: Sequence[str]) -> None:
 
 def parse_measures(measures: str | None) -> tuple[str, ...]:
     """Return the printed names of comma-separated measures; None is the default measures."""
-    from aptool.evaluation.names import DEFAULT_MEASURES, measure_names
-
     if measures is None:
         return DEFAULT_MEASURES
     return measure_names(measures.replace(",", " ").split())
@@ -106,8 +106,6 @@ def named_runs(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
     A ``=`` after a slash, or in the name of a file that exists, is part of the path.
     """
-    from aptool.paths import location
-
     paths, names = [], []
     for argument in arguments:
         name, equals, path = argument.partition("=")
@@ -151,7 +149,10 @@ def groups_of(judgements: Qrels, qrels: str, texts: Pools | None) -> pl.DataFram
     if texts is None:
         name = location_of_pools(qrels).name
         raise UsageError(f"--by length: no {name} in the folder of the qrels; pass --pools")
-    return length_groups(texts, judgements)
+    groups = length_groups(texts, judgements)
+    if groups.is_empty():
+        raise UsageError(f"--by length: no relevant answer of {qrels} is in the pools")
+    return groups
 
 
 def report_groups(evaluation: Evaluation, groups: pl.DataFrame) -> None:
@@ -176,16 +177,12 @@ def pools_beside(qrels: str) -> tuple[str, ...]:
 
 def location_of_pools(qrels: str) -> Location:
     """Return the path of the pools in the folder of the qrels."""
-    from aptool.paths import location
-
     stem = qrels.removesuffix(".gz").removesuffix(".parquet").removesuffix(".qrels")
     return location(f"{stem}.pools.parquet")
 
 
 def _collection_of_matrix(run: str) -> Location | None:
     """The collection of COLLECTION/SYSTEM/SEED/SPLIT.run, in the output folder of `aptool matrix`."""
-    from aptool.documents import read_json
-    from aptool.paths import location
     from aptool.reporting.runs import TABLE, recorded_folder
 
     folder = location(run).parent.parent.parent
@@ -201,7 +198,6 @@ def _possible_qrels(run: str) -> Iterator[Location]:
     They are in the folder of the run, then in its collection if `aptool matrix` wrote the run.
     """
     from aptool.files import unpacked_name
-    from aptool.paths import location
 
     path = location(run)
     parts = unpacked_name(path.name).removesuffix(".run").split(".")

@@ -6,13 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aptool.cli.parameters import (
-    LOCATION,
-    Bounded,
-    Count,
-    device_option,
-    overwrite_flag,
-)
+from aptool.cli.parameters import LOCATION, Count, device_option, overwrite_flag
 from aptool.config import WIDEST
 
 if TYPE_CHECKING:
@@ -49,13 +43,6 @@ def vectors() -> None:
     help="Collection whose words get vectors; repeatable.",
 )
 @click.option("--dim", type=Count(1, WIDEST), metavar="N", default=300, help="Vector dimension.")
-@click.option(
-    "--sif",
-    type=Bounded(click.FloatRange(min=0, min_open=True)),
-    default=1e-2,
-    metavar="X",
-    help="Constant of smooth inverse frequency: weight X / (X + p) for frequency p.",
-)
 @device_option
 def distill(
     output: Location,
@@ -63,7 +50,6 @@ def distill(
     model: str,
     collections: tuple[Location, ...],
     dim: int,
-    sif: float,
     device: str,
 ) -> None:
     """Distill a sentence encoder into static vectors of the words of collections."""
@@ -96,7 +82,6 @@ def distill(
         tokenizer.words[UNK + 1 :],
         tokenizer.encode(texts).counts(len(tokenizer))[UNK + 1 :],
         dim=dim,
-        sif=sif,
         device=pick_device(device),
     )
     write_vectors(output, distilled)

@@ -438,11 +438,8 @@ class Pools(Tabular):
         One row per candidate, in the order of the pools: question_id, question, answer_id, answer (all str).
         """
         if self._frame is None:
-            assert self._files is not None
-            shared = read_answers(self._files.answers) if self._files.answers is not None else None
             frames = []
-            for unit in self._files.units:
-                batch = read_pools(unit, shared)
+            for batch in self.batches():
                 questions = pl.Series(batch.questions).gather(batch.pair_question)
                 answers = pl.Series(batch.answers).gather(batch.pair_answer)
                 frames.append(batch.pairs().with_columns(question=questions, answer=answers))
@@ -505,11 +502,12 @@ class Pools(Tabular):
             self.save(path)
             yield PoolFiles(list_units([path]), None)
 
-    @contextmanager
-    def files(self) -> Iterator[tuple[list[str], Answers | None]]:
-        """The paths of the files of ``on_disk``, and the shared answers."""
+    def batches(self) -> Iterator[PoolBatch]:
+        """Read the pools, one unit of work at a time."""
         with self.on_disk() as files:
-            yield files.paths, read_answers(files.answers) if files.answers is not None else None
+            shared = read_answers(files.answers) if files.answers is not None else None
+            for unit in files.units:
+                yield read_pools(unit, shared)
 
     def __repr__(self) -> str:
         if self._frame is None:

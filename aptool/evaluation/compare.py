@@ -233,10 +233,10 @@ def question_deltas(
     return deltas.filter(pl.col("change") > 1e-12), deltas.filter(pl.col("change") < -1e-12)
 
 
-def describe_deltas(
+def ranked_answers(
     deltas: pl.DataFrame, relevant: pl.DataFrame, runs: tuple[pl.DataFrame, pl.DataFrame]
 ) -> pl.DataFrame:
-    """Add ranks to rows of `question_deltas`: of a relevant answer, and the answers ranked first.
+    """The answers of the questions of `question_deltas`: those that a run ranks, and the relevant ones.
 
     Args:
         deltas: rows of `question_deltas`.
@@ -244,26 +244,13 @@ def describe_deltas(
         runs: question_id, answer_id, score of the baseline (before) and of the system (after).
 
     Returns:
-        question_id, before, after (f64), relevant (the relevant answer that the better system ranks highest),
-        rank_before, rank_after (from 1), first_before, first_after (the answer ranked first). A value is null
-        if a run lacks the answer or the question.
+        question_id, answer_id, is_relevant, rank_before, score_before, rank_after, score_after, in the order
+        of rank_after. Ranks start at 1; rank and score are null if the run lacks the answer.
     """
-    ranks = relevant.select(_KEYS).join(deltas, on="question_id")
+    answers = relevant.join(deltas, on="question_id", how="semi").select(*_KEYS, is_relevant=True)
     for name, run in zip(("before", "after"), runs, strict=True):
         ranked = rank_candidates(run.join(deltas, on="question_id", how="semi"))
-        ranks = ranks.join(ranked.select(*_KEYS, pl.col("rank").alias(f"rank_{name}")), on=_KEYS, how="left")
-        firsts = ranked.filter(pl.col("rank") == 1).select(
-            "question_id", pl.col("answer_id").alias(f"first_{name}")
-        )
-        deltas = deltas.join(firsts, on="question_id", how="left", maintain_order="left")
-    better = pl.when(pl.col("change") > 0).then("rank_after").otherwise("rank_before")
-    best = (
-        ranks.with_columns(better=better)
-        .drop_nulls("better")
-        .sort("better")
-        .unique("question_id", keep="first")
-        .rename({"answer_id": "relevant"})
-    )
-    described = deltas.join(best, on="question_id", how="left", maintain_order="left")
-    ranks_and_firsts = ("rank_before", "rank_after", "first_before", "first_after")
-    return described.select("question_id", "before", "after", "relevant", *ranks_and_firsts)
+        columns = {f"rank_{name}": "rank", f"score_{name}": "score"}
+        answers = answers.join(ranked.select(*_KEYS, **columns), on=_KEYS, how="full", coalesce=True)
+    answers = answers.with_columns(pl.col("is_relevant").fill_null(value=False))
+    return answers.sort("rank_after", "answer_id", nulls_last=True)

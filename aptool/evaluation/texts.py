@@ -1,14 +1,10 @@
-"""Texts in pools files: lookup by id, and groups of questions by the length of the relevant answer."""
-
-from collections.abc import Iterable, Sequence
+"""Texts of pools: lookup by id, and groups of questions by the length of the relevant answer."""
 
 import numpy as np
 import polars as pl
 
-from aptool.data.pools import Answers, PoolBatch, Pools, list_units, read_pools
+from aptool.data.pools import PoolBatch, Pools
 from aptool.data.runs import Qrels
-from aptool.errors import UsageError
-from aptool.paths import PathOrUrl
 from aptool.text.tokenizer import WordTokenizer
 
 _MOST_LENGTHS = 12  # groups by the length of the relevant answer
@@ -16,17 +12,13 @@ _ROUND_STEPS = (1, 2, 5)
 _KEYS = ["question_id", "answer_id"]
 
 
-def find_texts(
-    pools: Sequence[PathOrUrl], pairs: pl.DataFrame, answers: Answers | None = None
-) -> pl.DataFrame:
-    """Look up the texts of distinct pairs (question_id, answer_id), with one row group in memory at a time.
+def with_texts(pairs: pl.DataFrame, pools: Pools | None) -> pl.DataFrame:
+    """Add the texts of pairs (question_id, answer_id) as question and answer; null if they are unknown.
 
-    Returns question_id, answer_id, question, answer (both texts) of the pairs that a pools file has; none
-    without files.
+    One unit of work of the pools is in memory at a time.
     """
     parts = [pl.DataFrame(schema=dict.fromkeys((*_KEYS, "question", "answer"), pl.String))]
-    for unit in list_units(pools) if pools else ():
-        batch = read_pools(unit, answers)
+    for batch in pools.batches() if pools is not None else ():
         rows = _candidates(batch, pairs)
         parts.append(
             rows.select(
@@ -35,31 +27,28 @@ def find_texts(
                 answer=pl.Series(batch.answers.take(rows["answer"].to_arrow())),
             )
         )
-    return pl.concat(parts).unique(_KEYS, maintain_order=True)
+    texts = pl.concat(parts).unique(_KEYS, maintain_order=True)
+    return pairs.join(texts, on=_KEYS, how="left", maintain_order="left")
 
 
 def length_groups(pools: Pools, qrels: Qrels) -> pl.DataFrame:
-    """`groups_by_length` of pools and qrels; raise if no relevant answer is in the pools."""
-    with pools.files() as (files, answers):
-        groups = groups_by_length(relevant_lengths(files, qrels.frame, answers))
-        if groups.is_empty():
-            judgements = qrels.path or "the qrels"
-            raise UsageError(f"by length: no relevant answer of {judgements} is in {', '.join(files)}")
-    return groups
+    """The questions whose shortest relevant answer has at most N words (figures 3 and 4 of the paper).
+
+    Returns question_id, group, position (i64: N), with the groups of each question, for the
+    `length_thresholds` N. A question without a relevant answer in its pool is in no group.
+    """
+    return groups_by_length(relevant_lengths(pools, qrels))
 
 
-def relevant_lengths(
-    pools: Iterable[PathOrUrl], qrels: pl.DataFrame, answers: Answers | None = None
-) -> pl.DataFrame:
+def relevant_lengths(pools: Pools, qrels: Qrels) -> pl.DataFrame:
     """The length of the shortest relevant answer of each question with one in its pool, in order.
 
     Returns question_id (str), tokens (i64: words and punctuation marks).
     """
-    judged = qrels.filter(pl.col("relevance") > 0).select(_KEYS)
+    judged = qrels.frame.filter(pl.col("relevance") > 0).select(_KEYS)
     tokenizer = WordTokenizer.from_words([])
     parts = [pl.DataFrame(schema={"question_id": pl.String, "tokens": pl.Int64})]
-    for unit in list_units(pools):
-        batch = read_pools(unit, answers)
+    for batch in pools.batches():
         relevant = _candidates(batch, judged)
         texts = batch.answers.take(relevant["answer"].to_arrow()).to_pylist()
         tokens = pl.Series("tokens", [len(tokenizer.split(text)) for text in texts], dtype=pl.Int64)
@@ -68,11 +57,7 @@ def relevant_lengths(
 
 
 def groups_by_length(lengths: pl.DataFrame) -> pl.DataFrame:
-    """The questions whose shortest relevant answer has at most N words (figures 3 and 4 of the paper).
-
-    ``lengths`` is a table of `relevant_lengths`. Returns question_id, group, position (i64: N), with the
-    groups of each question, for the `length_thresholds` N.
-    """
+    """`length_groups` of a table of `relevant_lengths`."""
     limits = length_thresholds(lengths["tokens"].to_numpy()) if len(lengths) else []
     groups = pl.DataFrame({"position": limits}, schema={"position": pl.Int64})
     both = lengths.join_where(groups, pl.col("tokens") <= pl.col("position"))

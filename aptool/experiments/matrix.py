@@ -32,8 +32,8 @@ class EvaluatedSplit(NamedTuple):
 
     name: str  # in the results: ``COLLECTION``, or ``COLLECTION-SPLIT`` of several splits
     collection: str  # name of the collection in the matrix; one training serves all of its splits
-    path: Location  # folder of the collection, or of the files to import
-    build: str | None  # how to build a missing collection
+    path: Location  # folder of the collection
+    build: str | None  # "functions" builds a missing collection
     limit: int | None  # number of functions in a collection that is built; None for all
     split: str
     optional: bool  # whether to skip a missing split or collection
@@ -54,13 +54,13 @@ class SystemSpec(NamedTuple):
     name: str
     baseline: str | None = None
     preset: str | None = None
-    fuse: tuple[str, ...] = ()
-    combine: tuple[str, ...] = ()
+    fuse: "tuple[SystemSpec, ...]" = ()
+    combine: "tuple[SystemSpec, ...]" = ()
     recipe: Recipe | None = None  # of a preset
     model: str | None = None  # folder or name
 
     @property
-    def parts(self) -> tuple[str, ...]:
+    def parts(self) -> "tuple[SystemSpec, ...]":
         """The fused systems; they run before the fusion."""
         return self.fuse or self.combine
 
@@ -77,7 +77,6 @@ class ExperimentMatrix(NamedTuple):
     """The experiments, fused systems before their fusions."""
 
     measures: tuple[str, ...]
-    systems: dict[str, SystemSpec]
     experiments: list[Experiment]
 
 
@@ -97,7 +96,7 @@ def read_matrix(path: str | Location, values: Mapping[str, str] = MappingProxyTy
         for name in row["systems"]:
             entry = "fuse" if systems[name].fuse else "combine"
             for part in systems[name].parts:
-                _check_known(path, f"{position}/systems: {entry} of {name}", part, row["systems"])
+                _check_known(path, f"{position}/systems: {entry} of {name}", part.name, row["systems"])
         seeds = tuple(row.get("seeds", (0,)))
         in_order = sorted((systems[name] for name in row["systems"]), key=lambda system: bool(system.parts))
         experiments += [
@@ -106,7 +105,7 @@ def read_matrix(path: str | Location, values: Mapping[str, str] = MappingProxyTy
             for system in in_order
         ]
     _check_distinct(path, experiments)
-    return ExperimentMatrix(measures, systems, experiments)
+    return ExperimentMatrix(measures, experiments)
 
 
 def only(matrix: ExperimentMatrix, patterns: Sequence[str]) -> ExperimentMatrix:
@@ -129,21 +128,22 @@ def _measures(path: str | Location, document: dict[str, Any]) -> tuple[str, ...]
 
 
 def _systems(path: str | Location, entries: dict[str, dict[str, Any]]) -> dict[str, SystemSpec]:
+    fused = {name: entry for name, entry in entries.items() if entry.keys() & {"fuse", "combine"}}
     systems = {}
     for name, entry in entries.items():
-        fields: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()
-        }
-        fields.pop("set", None)
-        systems[name] = SystemSpec(name, recipe=_recipe(name, entry), **fields)
-    for system in systems.values():
-        position = f"systems/{system.name}/{'fuse' if system.fuse else 'combine'}"
-        for name in system.parts:
-            _check_known(path, position, name, systems)
-            if systems[name].parts:
-                raise InputError(
-                    path, position=position, value=name, expected="a system that is not itself fused"
-                )
+        if name not in fused:
+            fields = {key: value for key, value in entry.items() if key != "set"}
+            systems[name] = SystemSpec(name, recipe=_recipe(name, entry), **fields)
+    for name, entry in fused.items():
+        kind = "fuse" if "fuse" in entry else "combine"
+        position = f"systems/{name}/{kind}"
+        for part in entry[kind]:
+            _check_known(path, position, part, entries)
+            if part in fused:
+                expected = "a system that is not itself fused"
+                raise InputError(path, position=position, value=part, expected=expected)
+        parts: dict[str, Any] = {kind: tuple(systems[part] for part in entry[kind])}
+        systems[name] = SystemSpec(name, **parts)
     return systems
 
 
@@ -236,16 +236,16 @@ class Trial(NamedTuple):
         """Identifies the trial in its matrix."""
         return self.collection, self.system.name, self.seed
 
+    @property
+    def parts(self) -> "list[Trial]":
+        """The trials whose runs the trial fuses, on the same splits."""
+        return [self._replace(system=part) for part in self.system.parts]
+
     def __str__(self) -> str:
         return f"{self.collection}: {self.system.name}, seed {self.seed}"
 
 
-def parts_of(trial: Trial, systems: Mapping[str, SystemSpec]) -> list[Trial]:
-    """The trials whose runs a trial fuses, on the same splits."""
-    return [trial._replace(system=systems[name]) for name in trial.system.parts]
-
-
-def list_trials(experiments: Sequence[Experiment], systems: Mapping[str, SystemSpec]) -> list[Trial]:
+def list_trials(experiments: Sequence[Experiment]) -> list[Trial]:
     """The trials of experiments, fused systems before their fusions.
 
     Experiments that differ only in the split are one trial. Systems fused by ``combine`` are also scored on
@@ -259,7 +259,7 @@ def list_trials(experiments: Sequence[Experiment], systems: Mapping[str, SystemS
         missing = [evaluated for evaluated in trial.splits if evaluated.split not in names]
         trials[trial.key] = earlier._replace(splits=(*earlier.splits, *missing))
         on_dev = trial.splits[0]._replace(name=f"{trial.collection}-{DEV}", split=DEV)
-        for part in parts_of(trial, systems):
+        for part in trial.parts:
             add(part._replace(splits=(on_dev,)) if trial.system.combine else part)
 
     for experiment in experiments:

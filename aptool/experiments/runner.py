@@ -5,22 +5,13 @@ into one run over all questions: a system that was not trained on a question sco
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
 
 from aptool.data.collection import Collection
 from aptool.data.folds import labelled_pools, write_folds
-from aptool.data.published import (
-    TRECQA_SPLITS,
-    V1_ANSWERS,
-    WIKIQA_SPLITS,
-    import_insuranceqa,
-    import_trecqa,
-    import_wikiqa,
-    splits_in,
-)
 from aptool.data.runs import read_run
 from aptool.data.trec import read_qrels
 from aptool.data.writing import MANIFEST, write_collection
@@ -35,31 +26,6 @@ from aptool.outputs import check_output_folder, lock
 from aptool.paths import Location
 
 logger = logging.getLogger(__name__)
-
-# Importers of published data sets from a folder, which may lack the test split, with the paper's questions.
-PUBLISHED: Mapping[str, Callable[..., Collection]] = {
-    "wikiqa": lambda out, folder, overwrite=False: import_wikiqa(
-        out, splits_in(folder, WIKIQA_SPLITS), questions="answerable", overwrite=overwrite
-    ),
-    "trecqa": lambda out, folder, overwrite=False: import_trecqa(
-        out, splits_in(folder, TRECQA_SPLITS), questions="both-labels", overwrite=overwrite
-    ),
-    "insuranceqa": lambda out, folder, overwrite=False: import_insuranceqa(
-        out, str(_insuranceqa_folder(folder)), overwrite=overwrite
-    ),
-}
-
-
-def _insuranceqa_folder(folder: Location) -> Location:
-    """The folder with the answers of V1: ``folder`` or a folder in it, as the published V1 next to V2."""
-    folders: list[Location] = [folder]
-    if folder.is_dir():
-        folders += sorted(folder.iterdir(), key=str)
-    for path in folders:
-        if any((path / f"{V1_ANSWERS}{packed}").is_file() for packed in ("", ".gz")):
-            return path
-    return folder / "V1" if (folder / "V1").is_dir() else folder
-
 
 # The split of the collection of all questions, on which the pooled runs are evaluated.
 POOLED = "folds"
@@ -84,9 +50,9 @@ def run_matrix(
     with lock(output):
         collections = _open_collections(matrix, output, overwrite)
         experiments = [experiment for experiment in matrix.experiments if experiment.evaluated in collections]
-        folders = {evaluated.collection: collection.path for evaluated, collection in collections.items()}
-        runner = TrialRunner(matrix, output, folders, device, overwrite)
-        trials = list_trials(experiments, matrix.systems)
+        by_collection = {evaluated.collection: collection for evaluated, collection in collections.items()}
+        runner = TrialRunner(matrix.measures, output, by_collection, device, overwrite)
+        trials = list_trials(experiments)
         for trial in trials:
             runner.check_outputs(trial)
         if processes is None:
@@ -133,7 +99,7 @@ def _open_collections(
             logger.info(f"{evaluated.path}: not found, so {evaluated.name} is left out")
             continue
         if name not in opened:
-            opened[name] = _open(evaluated, name, output, overwrite)
+            opened[name] = _open(evaluated)
         if fold is not None:
             if name not in folds:
                 folder = output / "collections" / f"{name}-folds"
@@ -148,25 +114,21 @@ def _open_collections(
     return collections
 
 
-def _open(evaluated: EvaluatedSplit, name: str, output: Location, overwrite: bool) -> Collection:
-    """Open a collection; build or import it first if the matrix says so."""
-    build, path = evaluated.build, evaluated.path
-    if build == "functions" and not path.exists():
+def _open(evaluated: EvaluatedSplit) -> Collection:
+    """Open a collection; build it first if the matrix says so."""
+    path = evaluated.path
+    if evaluated.build is None:
+        return Collection(path)
+    if not path.exists():
         from aptool.data.functions import import_functions
 
         logger.info(f"building {path}")
         import_functions(path, limit=evaluated.limit)
-    elif build is not None and build in PUBLISHED and not (path / MANIFEST).exists():
-        # The same files have the same fingerprint: importing them again keeps results up to date.
-        imported = output / "collections" / name
-        logger.info(f"importing {path} to {imported}")
-        return PUBLISHED[build](imported, path, overwrite)
     opened = Collection(path)
-    if build == "functions":
-        built = opened.manifest["details"].get("limit", evaluated.limit)
-        if built != evaluated.limit:
-            expected = f"{built}, by which it was built, or the path of another folder"
-            raise InputError(path, position="limit", value=evaluated.limit, expected=expected)
+    built = opened.manifest["details"].get("limit", evaluated.limit)
+    if built != evaluated.limit:
+        expected = f"{built}, by which it was built, or the path of another folder"
+        raise InputError(path, position="limit", value=evaluated.limit, expected=expected)
     return opened
 
 

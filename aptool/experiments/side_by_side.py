@@ -20,7 +20,7 @@ import torch
 from typing_extensions import override
 
 from aptool.errors import AptoolError, error_with, located
-from aptool.experiments.matrix import Trial, parts_of
+from aptool.experiments.matrix import Trial
 from aptool.experiments.trial import Result, TrialRunner
 from aptool.models.device import pick_device
 from aptool.plugins import load_plugins
@@ -68,7 +68,7 @@ def run_side_by_side(
     """
     done = {number: runner.run(trial) for number, trial in enumerate(trials) if runner.is_done(trial)}
     numbers = {trial.key: number for number, trial in enumerate(trials)}
-    needs = [{numbers[part.key] for part in parts_of(trial, runner.matrix.systems)} for trial in trials]
+    needs = [{numbers[part.key] for part in trial.parts} for trial in trials]
     waiting = [number for number in range(len(trials)) if number not in done]
     running: dict[Future[Outcome], int] = {}
     failed: dict[int, AptoolError] = {}

@@ -13,6 +13,7 @@ from aptool.data.trec import read_qrels
 from aptool.documents import json_text, read_json
 from aptool.errors import InputError
 from aptool.evaluation.measures import evaluate_frames, mean_over_runs
+from aptool.evaluation.names import is_mean
 from aptool.evaluation.significance import Paired, Spread, compare_paired, holm, mean_and_sd
 from aptool.experiments.trial import Result
 from aptool.files import sha256_of
@@ -119,17 +120,15 @@ def open_folder(folder: Location, *, overwrite: bool) -> None:
 
 
 def write_table(
-    folder: Location,
-    summaries: Sequence[Summary],
-    results: Sequence[Result],
-    tests: Sequence[SystemPair],
-    measures: Sequence[str],
-    command: str,
-) -> None:
-    """Write ``table.md``, ``table.json`` and, if there are paired tests, ``paired.md``.
+    folder: Location, results: Sequence[Result], measures: Sequence[str], command: str
+) -> tuple[list[Summary], list[SystemPair]]:
+    """Write ``table.md``, ``table.json`` and ``paired.md``; return their summaries and paired tests.
 
     The run files of ``results`` are below ``folder``. ``command`` is the command line that ran the matrix.
+    The tests are of the first measure that is a mean, on collections with folds.
     """
+    summaries = summarize(results)
+    tests = next((paired_tests(results, measure) for measure in measures if is_mean(measure)), [])
     entries = []
     for result in results:
         entry = result._asdict() | {
@@ -164,6 +163,7 @@ def write_table(
     if tests:
         _write(folder / "paired.md", markdown_table(paired_cells(tests), left=4))
     _write(folder / TABLE, json_text(document))
+    return summaries, tests
 
 
 def paired_tests(results: Sequence[Result], measure: str) -> list[SystemPair]:

@@ -24,7 +24,7 @@ from aptool.environment import __version__
 from aptool.errors import AptoolError, InputError
 from aptool.evaluation.fusion import learn_fusion, reciprocal_rank_fusion
 from aptool.evaluation.measures import evaluate_frames
-from aptool.experiments.matrix import DEV, EvaluatedSplit, ExperimentMatrix, Trial, parts_of
+from aptool.experiments.matrix import DEV, EvaluatedSplit, Trial
 from aptool.files import sha256_of
 from aptool.models.build import code_of
 from aptool.models.model import load_model, remove_model
@@ -72,18 +72,18 @@ class Result(NamedTuple):
 class TrialRunner:
     """Runs trials of a matrix into a folder.
 
-    ``collections`` are the folders by name in the matrix. See `runner.run_matrix` for the other attributes.
+    ``collections`` are by name in the matrix. See `runner.run_matrix` for the other attributes.
     """
 
-    matrix: ExperimentMatrix
+    measures: tuple[str, ...]
     output: Location
-    collections: Mapping[str, Location]
+    collections: Mapping[str, Collection]
     device: str = "auto"
     overwrite: bool = False
 
     def check_outputs(self, trial: Trial) -> None:
         """Raise if a stored result is of other inputs, or its run has changed; see `run_matrix`."""
-        collection = Collection(self.collections[trial.collection])
+        collection = self.collections[trial.collection]
         for evaluated in trial.splits:
             run = self._run_file(trial, evaluated.split)
             is_complete = run.is_file() and _record(run).is_file()
@@ -93,12 +93,12 @@ class TrialRunner:
 
     def is_done(self, trial: Trial) -> bool:
         """Whether all results of a trial are stored and up to date."""
-        collection = Collection(self.collections[trial.collection])
+        collection = self.collections[trial.collection]
         return all(self._stored(trial, split, collection) is not None for split in trial.splits)
 
     def run(self, trial: Trial) -> list[Result]:
         """One result per split: the stored result if it is up to date, otherwise a new one."""
-        collection = Collection(self.collections[trial.collection])
+        collection = self.collections[trial.collection]
         results = [self._result(trial, split, collection) for split in trial.splits]
         if trial.splits[0].fold is not None:
             # The models of folds are not needed any more, and may be large.
@@ -119,7 +119,7 @@ class TrialRunner:
                 record = {"key": key, "run": sha256_of(run), **spent._asdict()}
                 temporary.write_text(json_text(record), encoding="utf-8")
         qrels = read_qrels(collection.qrels_file(evaluated.split))
-        evaluation = evaluate_frames(qrels, read_run(run).frame, self.matrix.measures, run_name=str(run))
+        evaluation = evaluate_frames(qrels, read_run(run).frame, self.measures, run_name=str(run))
         measures = dict(evaluation.means)
         if stored is None:
             logger.info(f"{line}: {measures_line(measures)}")
@@ -199,8 +199,7 @@ class TrialRunner:
         system = trial.system
 
         def runs(split: str) -> list[pl.DataFrame]:
-            parts = parts_of(trial, self.matrix.systems)
-            return [read_run(self._run_file(part, split)).frame for part in parts]
+            return [read_run(self._run_file(part, split)).frame for part in trial.parts]
 
         fused = runs(evaluated.split)
         if system.fuse:
@@ -211,7 +210,7 @@ class TrialRunner:
         except AptoolError as error:
             raise AptoolError(f"{system.name} on {evaluated.name}: {error}") from error
         weights = zip(system.parts, fusion.weights, strict=True)
-        logger.info(f"{system.name}: {', '.join(f'{part} {mean:.3f}' for part, (mean, _) in weights)}")
+        logger.info(f"{system.name}: {', '.join(f'{part.name} {mean:.3f}' for part, (mean, _) in weights)}")
         return fusion.run.frame
 
     def _fit(self, trial: Trial, collection: Collection, model: str) -> float:
@@ -230,12 +229,12 @@ class TrialRunner:
 
     def _key(self, trial: Trial, collection: Collection, split: str) -> str:
         """Hash all inputs of a result."""
-        system, systems = trial.system, self.matrix.systems
+        system = trial.system
         inputs: list[Any] = [__version__, collection.fingerprint, split, trial.seed, system.baseline]
         if system.recipe is not None:
             recipe = system.recipe
             inputs += [recipe.to_dict(), code_of(recipe), inputs_of(recipe)]
-        inputs += [self._key(part, collection, split) for part in parts_of(trial, systems)]
+        inputs += [self._key(part, collection, split) for part in trial.parts]
         if system.model is not None:
             inputs.append(checkpoint_fingerprint(local_folder(system.model)))
         if system.combine:
@@ -252,4 +251,4 @@ def write_derived_run(run: Location, frame: pl.DataFrame, tag: str, *, overwrite
 
 def _record(run: Location) -> Location:
     """The file with the key and the measures of a run."""
-    return run.with_suffix(".json")
+    return run.parent / f"{run.stem}.json"

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
-from aptool import environment
-from aptool.data.trec import read_qrels
+from aptool.data.runs import Qrels
 from aptool.errors import InputError, first_line
 from aptool.evaluation.measures import averages, in_groups, mean_intervals
+from aptool.evaluation.texts import length_groups
 from aptool.reporting.runs import ACCURACY, CollectionResults, SystemResults
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ def draw_charts(results: CollectionResults) -> Iterator[Chart]:
     if trained:
         baselines = (system for system in results.systems if not system.configs)
         shown += [system for system in baselines if system.name == results.baseline]
-    if results.questions.pools:
-        groups = results.questions.by_length(read_qrels(results.questions.qrels))
+    if results.questions.pools is not None:
+        groups = length_groups(results.questions.pools, Qrels.load(results.questions.qrels))
         accuracy = accuracy_by_length({system.name: system.per_question for system in shown}, groups)
         if len(accuracy):
             note = "Over the questions whose relevant answer has at most this many words, with 95% intervals."
@@ -77,9 +77,8 @@ def accuracy_by_length(accuracy: Mapping[str, pl.DataFrame], groups: pl.DataFram
     """Accuracy by the maximum length of the relevant answer (figures 3 and 4 of the paper).
 
     ``accuracy`` has question_id and `ACCURACY` of each system, and ``groups`` is a table of
-    `texts.groups_by_length`; questions without a relevant candidate are in no group. Returns system, length
-    (the maximum), questions (their number), accuracy, low, high (its 95% interval), for the lengths with at
-    least `LEAST_QUESTIONS` or 5% of the questions.
+    `texts.length_groups`. Returns system, length (the maximum), questions (their number), accuracy, low, high
+    (its 95% interval), for the lengths with at least `LEAST_QUESTIONS` or 5% of the questions.
     """
     least = min(LEAST_QUESTIONS, _LEAST_SHARE * groups["question_id"].n_unique())
     lengths = dict(groups.select("group", "position").unique().iter_rows())
@@ -154,11 +153,6 @@ def svg(figure: Figure) -> str:
     return file.getvalue()[file.getvalue().index("<svg") :]
 
 
-def check_installed() -> None:
-    """Raise an `AptoolError` unless matplotlib is installed."""
-    environment.check_installed("matplotlib", purpose="a chart", extra="report")
-
-
 def _data_url(figure: Figure) -> str:
     return f"data:image/svg+xml;base64,{b64encode(svg(figure).encode()).decode()}"
 
@@ -168,7 +162,6 @@ def _plot_lines(data: pl.DataFrame, x: tuple[str, str], y: tuple[str, str]) -> F
 
     Further lines repeat the colours with the next dashes.
     """
-    check_installed()
     import matplotlib
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator

@@ -7,17 +7,17 @@ import polars as pl
 
 from aptool.data.check import warn_of_added
 from aptool.data.runs import read_run
-from aptool.data.trec import rank_candidates, read_qrels
-from aptool.environment import __version__, command, install_command
+from aptool.data.trec import read_qrels
+from aptool.environment import __version__, check_installed, command, install_command
 from aptool.errors import UsageError
-from aptool.evaluation.compare import Comparison, question_deltas, shown_p, verdict
+from aptool.evaluation.compare import Comparison, question_deltas, ranked_answers, shown_p, verdict
 from aptool.evaluation.significance import ALPHA, PERMUTATIONS, Interval
-from aptool.evaluation.texts import find_texts
+from aptool.evaluation.texts import with_texts
 from aptool.outputs import check_apart, check_output
 from aptool.paths import Location
-from aptool.reporting.charts import check_installed, draw_charts
+from aptool.reporting.charts import draw_charts
 from aptool.reporting.html import environment, write_page
-from aptool.reporting.runs import CollectionResults, Runs, SystemResults, evaluate_systems
+from aptool.reporting.runs import CollectionResults, Questions, Runs, SystemResults, evaluate_systems
 
 if TYPE_CHECKING:
     import torch
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from aptool.models.explain import Explanation
 
 logger = logging.getLogger(__name__)
+
+DEPTH = 5  # answers from the top of each ranking
 
 _KEYS = ["question_id", "answer_id"]
 
@@ -35,7 +37,6 @@ def write_report(
     *,
     baseline: str | None,
     questions: int,
-    depth: int,
     device: str,
     overwrite: bool = False,
 ) -> None:
@@ -46,35 +47,34 @@ def write_report(
         output: the HTML file.
         baseline: the system to test the other systems against; None is BM25, else the first system.
         questions: number of questions with the largest gains, and as many with the largest losses.
-        depth: number of answers from the top of the ranking of each of these questions.
         device: the device that computes the heat maps.
         overwrite: replace an existing file.
     """
     check_apart(output, [entry.run for entry in runs.entries])
     for asked in runs.questions.values():
         beside = [path for path in asked.qrels.parent.iterdir() if path.suffix != ".html"]
-        check_apart(output, [*beside, asked.qrels, *asked.pools])
+        check_apart(output, [*beside, asked.qrels])
     check_output(output, overwrite=overwrite)
     names = {entry.system for entry in runs.entries}
     if baseline is not None and baseline not in names:
         raise UsageError(f"--baseline {baseline!r}: expected one of {', '.join(sorted(names))}")
     # After the checks of paths, as PyTorch takes seconds to import, and before the slow part.
     environment()
-    check_installed()
+    check_installed("matplotlib", purpose="a chart", extra="report")
     picked = _device(device)
     sections = []
     for name, judged in runs.questions.items():
         systems = runs.on(name)
         chosen = baseline if baseline in systems else None
         results = evaluate_systems(name, judged, systems, runs.measures, chosen)
-        differences = _largest_differences(results, questions, depth, picked)
+        differences = _largest_differences(results, questions, picked)
         warn_of_added(judged.qrels)
         logger.info(f"{name}: charts")
         sections.append(_section(results, differences, runs.command))
     values = {
         "collections": sections,
         "systems": len(names),
-        "depth": depth,
+        "depth": DEPTH,
         "permutations": PERMUTATIONS,
         "alpha": f"{ALPHA:.2g}",
         "version": __version__,
@@ -208,7 +208,7 @@ def run_rows(results: CollectionResults) -> list[list[str]]:
 
 
 def _largest_differences(
-    results: CollectionResults, top: int, depth: int, device: "torch.device | None"
+    results: CollectionResults, top: int, device: "torch.device | None"
 ) -> dict[str, Any]:
     """The ``top`` questions with the largest gains over the baseline and as many with the largest losses.
 
@@ -216,7 +216,7 @@ def _largest_differences(
     the listed ones, as of `_describe`, and ``seed`` is that of the rankings.
 
     The system is the best trained system, or the best system if none was trained. The measure is the main
-    measure, a mean over seeds. The rankings are those of the first seed, with the first ``depth`` answers and
+    measure, a mean over seeds. The rankings are those of the first seed, with the first `DEPTH` answers and
     all relevant answers. The first answer and the highest-ranked relevant answer have heat maps, unless the
     system has no weights of words or the device is None.
     """
@@ -226,7 +226,7 @@ def _largest_differences(
     system = max(trained or others, key=lambda each: each.spreads[results.measures[0]].mean)
     better, worse = question_deltas(baseline.per_question, system.per_question, results.measures[0])
     listed = pl.concat([better.head(top), worse.head(top)])
-    questions = _describe(results, system, baseline, listed, depth, device)
+    questions = _describe(results.questions, system, baseline, listed, device)
     gained = min(top, better.height)
     return {
         "system": system.name,
@@ -239,58 +239,37 @@ def _largest_differences(
 
 
 def _describe(
-    results: CollectionResults,
+    asked: Questions,
     system: SystemResults,
     baseline: SystemResults,
     deltas: pl.DataFrame,
-    depth: int,
     device: "torch.device | None",
 ) -> list[dict[str, Any]]:
     """The rows of `question_deltas` with text, candidates, relevant, missing and answers.
 
     ``candidates`` and ``relevant`` are their numbers, ``missing`` the relevant answers that are not among the
-    candidates. An answer has answer_id, answer (its text), rank (from 1), score, baseline_rank (None if the
-    baseline's run lacks it), is_relevant and heat_map.
+    candidates. ``answers`` are rows of `ranked_answers` with their text, ``answer``, and ``heat_map``.
     """
-    asked = results.questions
-    qrels = read_qrels(asked.qrels).filter(pl.col("relevance") > 0)
-    relevant = qrels.join(deltas, on="question_id", how="semi").select(*_KEYS, is_relevant=True)
-    before, after = (_ranking(each, deltas) for each in (baseline, system))
-    ranks = before.select(*_KEYS, baseline_rank="rank")
-    shown = after.join(relevant, on=_KEYS, how="left", maintain_order="left")
-    shown = shown.join(ranks, on=_KEYS, how="left", maintain_order="left")
-    shown = shown.with_columns(pl.col("is_relevant").fill_null(value=False))
-    shown = shown.filter((pl.col("rank") <= depth) | pl.col("is_relevant"))
-    texts = find_texts(asked.pools, shown, asked.shared_answers() if asked.pools else None)
-    shown = shown.join(texts, on=_KEYS, how="left", maintain_order="left")
+    relevant = read_qrels(asked.qrels).filter(pl.col("relevance") > 0)
+    runs = read_run(baseline.entries[0].run).frame, read_run(system.entries[0].run).frame
+    answers = ranked_answers(deltas, relevant, runs)
+    is_relevant, rank = pl.col("is_relevant"), pl.col("rank_after")
+    counts = answers.group_by("question_id").agg(
+        candidates=rank.count(),
+        relevant=is_relevant.sum(),
+        missing=pl.col("answer_id").filter(is_relevant & rank.is_null()),
+    )
+    shown = with_texts(answers.filter((rank <= DEPTH) | (is_relevant & rank.is_not_null())), asked.pools)
     heat_maps = _heat_maps(system, shown, device)
-    answers = shown.rows_by_key("question_id", named=True, include_key=True)
-    missing = relevant.join(after, on=_KEYS, how="anti").sort("answer_id").rows_by_key("question_id")
-    candidates = dict(after.group_by("question_id").len().iter_rows())
-    judged = dict(relevant.group_by("question_id").len().iter_rows())
-    questions = []
-    for row in deltas.iter_rows(named=True):
-        question = row["question_id"]
-        of_question = answers.get(question, [])
-        for answer in of_question:
-            answer["heat_map"] = heat_maps.get((question, answer["answer_id"]))
-        questions.append(
-            {
-                **row,
-                "text": next((answer["question"] for answer in of_question if answer["question"]), ""),
-                "candidates": candidates.get(question, 0),
-                "relevant": judged.get(question, 0),
-                "missing": [answer for answer, _ in missing.get(question, [])],
-                "answers": of_question,
-            }
-        )
+    by_question = shown.rows_by_key("question_id", named=True, include_key=True)
+    questions = deltas.join(counts, on="question_id", maintain_order="left").to_dicts()
+    for question in questions:
+        question["answers"] = by_question.get(question["question_id"], [])
+        texts = (answer["question"] for answer in question["answers"] if answer["question"])
+        question["text"] = next(texts, "")
+        for answer in question["answers"]:
+            answer["heat_map"] = heat_maps.get((answer["question_id"], answer["answer_id"]))
     return questions
-
-
-def _ranking(system: SystemResults, questions: pl.DataFrame) -> pl.DataFrame:
-    """Rank the candidates of some questions by the first seed of a system."""
-    run = read_run(system.entries[0].run).frame
-    return rank_candidates(run.join(questions, on="question_id", how="semi"))
 
 
 def _heat_maps(
@@ -308,6 +287,6 @@ def _heat_maps(
         return {}
     logger.info(f"heat maps of {system.name}")
     best = pl.col("is_relevant") & (pl.col("is_relevant").cum_sum().over("question_id") == 1)
-    chosen = shown.filter((pl.col("rank") == 1) | best).drop_nulls("answer")
+    chosen = shown.filter((pl.col("rank_after") == 1) | best).drop_nulls("answer")
     pairs = chosen.select("question", "answer").rows()
     return dict(zip(chosen.select(_KEYS).rows(), explain_pairs(model, pairs), strict=True))

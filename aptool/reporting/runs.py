@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from aptool.data.collection import Collection
-from aptool.data.pools import Answers, answers_of_all, read_answers
+from aptool.data.pools import Pools
 from aptool.data.runs import read_run
 from aptool.data.trec import read_qrels
 from aptool.data.writing import MANIFEST
@@ -17,8 +17,8 @@ from aptool.evaluation.compare import Comparison, compare_tables
 from aptool.evaluation.measures import averages, evaluate_frames, mean_intervals, mean_over_runs
 from aptool.evaluation.names import is_mean
 from aptool.evaluation.significance import Interval, Spread, mean_and_sd
-from aptool.evaluation.texts import groups_by_length, relevant_lengths
 from aptool.files import expand, sha256_of
+from aptool.models.hub import CONFIG, trained_config
 from aptool.paths import Location, PathOrUrl, is_remote, location, why_missing
 
 logger = logging.getLogger(__name__)
@@ -40,8 +40,8 @@ class RunEntry(NamedTuple):
 
     @property
     def config(self) -> dict[str, Any] | None:
-        """The model's ``config.json``."""
-        return None if self.model is None else dict(read_json(self.model / "config.json"))
+        """The model's configuration; None for a system that is not trained."""
+        return None if self.model is None else trained_config(read_json(self.model / CONFIG))
 
 
 class Questions(NamedTuple):
@@ -49,18 +49,9 @@ class Questions(NamedTuple):
 
     name: str
     qrels: Location
-    pools: list[str]  # files, none if the texts are unknown
-    answers: Location | None  # file of the answers that the pools share
+    pools: Pools | None  # None if the texts are unknown
     counts: list[str]  # as shown
     origin: list[tuple[str, str]]  # (term, text), as shown
-
-    def shared_answers(self) -> Answers | None:
-        """Read the answers that the pools share."""
-        return None if self.answers is None else read_answers(self.answers)
-
-    def by_length(self, qrels: pl.DataFrame) -> pl.DataFrame:
-        """`texts.groups_by_length` of the questions; ``qrels`` are their content."""
-        return groups_by_length(relevant_lengths(self.pools, qrels, self.shared_answers()))
 
 
 class Runs(NamedTuple):
@@ -100,8 +91,7 @@ def runs_of_files(
     questions = Questions(
         name=path.name.partition(".qrels")[0],
         qrels=path,
-        pools=files,
-        answers=answers_of_all(files),
+        pools=Pools.load(files) if files else None,
         counts=[
             counted(judged["question_id"].n_unique(), "judged question"),
             f"{judged.filter(pl.col('relevance') > 0).height:,} relevant",
@@ -157,7 +147,7 @@ def _entry(folder: Location, result: dict[str, Any]) -> RunEntry:
     if result["sha256"] != sha256_of(run):
         expected = "the run that it evaluated; run `aptool matrix` again"
         raise InputError(run, problem=f"changed since {folder / TABLE} was written", expected=expected)
-    trained = model if (model / "config.json").is_file() else None
+    trained = model if (model / CONFIG).is_file() else None
     return RunEntry(result["collection"], result["system"], int(result["seed"]), run, trained)
 
 
@@ -175,18 +165,12 @@ def _questions(folder: Location, scored: str, split: str) -> Questions:
     if scored != collection.fingerprint:
         expected = f"{scored}, which was scored; run `aptool matrix` again"
         raise InputError(folder, position="fingerprint", value=collection.fingerprint, expected=expected)
-    return questions_of_split(collection, split)
-
-
-def questions_of_split(collection: Collection, split: str) -> Questions:
-    """The questions of a split of a collection."""
     counts, files = collection.manifest["splits"][split], collection.manifest["files"]
     qrels = collection.qrels_file(split)
     return Questions(
         name=collection.name,
         qrels=qrels,
-        pools=[str(collection.pools_file(split))],
-        answers=collection.answers,
+        pools=collection.pools(split),
         counts=[
             f"split {split}",
             f"{counts['questions']:,} questions",

@@ -16,9 +16,8 @@ from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
 import aptool
-from aptool.data.collection import Collection
+from aptool.evaluation.texts import length_groups
 from aptool.reporting.charts import accuracy_by_length, plot_accuracy_by_length, svg
-from aptool.reporting.runs import questions_of_split
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
@@ -73,13 +72,14 @@ def _draw(folder: Path, browser: Browser) -> None:
 
 def _lengths() -> str:
     """The SVG of the accuracy by the length of the relevant answer."""
-    qrels = aptool.Collection(COLLECTION).qrels("test")
+    collection = aptool.Collection(COLLECTION)
+    qrels = collection.qrels("test")
     accuracy = {
         name: aptool.evaluate(qrels, folder / "test.run", "P@1").per_question
         for name, folder in (("qa-cnn", QA_CNN), ("ap-cnn", AP_CNN))
     }
-    questions = questions_of_split(Collection(COLLECTION), "test")
-    return svg(plot_accuracy_by_length(accuracy_by_length(accuracy, questions.by_length(qrels.frame))))
+    groups = length_groups(collection.pools("test"), qrels)
+    return svg(plot_accuracy_by_length(accuracy_by_length(accuracy, groups)))
 
 
 def _usual_share(model: aptool.Model) -> float:

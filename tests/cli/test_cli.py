@@ -17,12 +17,6 @@ from aptool.errors import InputError
 COMMANDS = list(LazyGroup.entries)
 
 
-def run(*arguments, cwd, **more):
-    """Run aptool in a subprocess."""
-    command = [sys.executable, "-m", "aptool", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, **more)
-
-
 def test_help_lists_every_command(aptool):
     for flag in ("--help", "-h"):
         finished = aptool(flag)
@@ -82,45 +76,23 @@ def test_debug_raises_the_error(aptool, tmp_path, monkeypatch):
             main()
 
 
-def test_error_in_a_subprocess_is_one_line_without_traceback(tmp_path):
-    (tmp_path / "x.pools.parquet").write_text("not Parquet")
+def test_error_of_the_operating_system_is_one_line(aptool):
+    finished = aptool("score", "x" * 300 + "/a.pools.parquet", "--output", "x.run")
 
-    command = ("score", "x.pools.parquet", "--model", "bm25", "--output", "x.run")
-    finished = run(*command, cwd=tmp_path)
-
-    assert finished.returncode == 1
-    assert finished.stdout == ""
-    assert re.fullmatch(
-        r"aptool: x\.pools\.parquet: .*[^.]; expected a readable Parquet file\n",
-        finished.stderr,
-    )
-
-
-def test_error_of_the_operating_system_is_one_line(tmp_path):
-    finished = run("score", "x" * 300 + "/a.pools.parquet", "--output", "x.run", cwd=tmp_path)
-
-    assert finished.returncode == 1
-    assert finished.stdout == ""
-    assert "Traceback" not in finished.stderr
-    assert "File name too long" in finished.stderr.splitlines()[-1]
+    assert (finished.code, finished.out) == (1, [])
+    assert "File name too long" in finished.err[-1]
 
 
 def test_characters_that_the_encoding_lacks_are_escaped(tmp_path):
     (tmp_path / "→").mkdir()
+    command = [sys.executable, "-m", "aptool", "data", "check", "→"]
     latin = os.environ | {"PYTHONIOENCODING": "latin-1"}
 
-    finished = subprocess.run(
-        [sys.executable, "-m", "aptool", "data", "check", "→"],
-        cwd=tmp_path,
-        env=latin,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    finished = subprocess.run(command, cwd=tmp_path, env=latin, capture_output=True, text=True, timeout=60)
 
     assert finished.returncode == 1
     assert finished.stdout.startswith("\\u2192: no collection.json in it")
-    assert "Traceback" not in finished.stderr
+    assert finished.stderr == "1 of 1 invalid\n"
 
 
 def test_closed_pipe_prints_no_error(tmp_path):
@@ -141,10 +113,7 @@ def test_closed_pipe_prints_no_error(tmp_path):
     assert finished.stderr == ""
 
 
-CLOSED = ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"]
-
-
-@pytest.mark.parametrize("streams", [*CLOSED, "2>/dev/full"])
+@pytest.mark.parametrize("streams", ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-", "2>/dev/full"])
 def test_closed_or_full_streams_change_no_output(tmp_path, streams):
     qrels, run = tmp_path / "x.qrels", tmp_path / "x.run"
     qrels.write_text("q1 0 a1 1\n", encoding="utf-8")
@@ -158,9 +127,8 @@ def test_closed_or_full_streams_change_no_output(tmp_path, streams):
         stdout=subprocess.PIPE,
         timeout=60,
     )
-    refused = subprocess.run(f"{command} eval none.run {streams}", shell=True, cwd=tmp_path, timeout=60)
 
-    assert (evaluated.returncode, refused.returncode) == (0, 1)
+    assert evaluated.returncode == 0
     assert (b"1.0000" in evaluated.stdout) == ("1>" not in streams)
     assert (tmp_path / "x.csv").read_text(encoding="utf-8").count("\n") == 2
 

@@ -5,9 +5,10 @@ import logging
 import os
 import pty
 import re
-import subprocess
 import sys
 import termios
+
+import forked
 
 from aptool import progress
 from aptool.cli.main import messages_on_stderr
@@ -58,16 +59,26 @@ def test_messages_end_with_the_block(capsys):
     assert (list(logger.handlers), logger.level, logger.propagate) == before
 
 
+def aptool_on_terminal(terminal, folder, arguments):
+    """Run a command in a folder, with a terminal as its stderr."""
+    from aptool.__main__ import main
+
+    os.dup2(os.open(terminal, os.O_WRONLY | os.O_NOCTTY), 2)
+    os.chdir(folder)
+    sys.argv = ["aptool", *arguments]
+    main()
+
+
 def test_results_are_the_same_on_a_terminal(collection_folder, model_folder, tmp_path):
-    command = [sys.executable, "-m", "aptool", "score", collection_folder / "test.pools.parquet"]
-    command += ["--model", model_folder, "--output", "x.run"]
+    command = ["score", f"{collection_folder}/test.pools.parquet", "--model", str(model_folder)]
     reader, writer = pty.openpty()
     termios.tcsetwinsize(writer, (24, 100))
 
-    finished = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=writer, timeout=120)
+    arguments = os.ttyname(writer), tmp_path, [*command, "--output", "x.run"]
+    finished = forked.run(tmp_path / "process", aptool_on_terminal, *arguments)
     os.close(writer)
 
-    assert (finished.returncode, finished.stdout) == (0, b"x.run: 120 pairs\n")
+    assert (finished.code, finished.out) == (0, "x.run: 120 pairs\n")
     shown = "".join(chunks(reader))
     os.close(reader)
     assert "score: " in shown

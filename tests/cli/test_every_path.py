@@ -34,52 +34,29 @@ class Case(NamedTuple):
 
 
 CASES = [
-    Case(
-        "score",
-        "{w}/c/test.pools.parquet --model {w}/m --output {o}/x.run",
-        same=("x.run",),
-    ),
-    Case(
-        "score",
-        "{w}/c/test.*.parquet --model {w}/m --output {o}/x.run.gz",
-        same=("x.run.gz",),
-    ),
-    Case(
-        "score",
-        "{w}/s --model {w}/m --answers {w}/s/answers.parquet --output {o}/s.run",
-        same=("s.run",),
-    ),
+    Case("score", "{w}/c/test.pools.parquet --model {w}/m --output {o}/x.run", same=("x.run",)),
+    Case("score", "{w}/c/test.*.parquet --model {w}/m --output {o}/x.run.gz", same=("x.run.gz",)),
+    Case("score", "{w}/s --model {w}/m --answers {w}/s/answers.parquet --output {o}/s.run", same=("s.run",)),
     Case(
         "train",
         f"{{w}}/c --preset qa-cnn --vectors {{w}}/v.bin --output {{o}}/m {SETTINGS}",
         written=("m/config.json",),
     ),
-    Case(
-        "train",
-        f"{{w}}/c --start {{w}}/m --output {{o}}/m {SETTINGS}",
-        written=("m/config.json",),
-    ),
+    Case("train", f"{{w}}/c --start {{w}}/m --output {{o}}/m {SETTINGS}", written=("m/config.json",)),
     Case(
         "eval",
         "{w}/a.run --qrels {w}/c/test.qrels --by length --pools {w}/c/test.pools.parquet "
         "--per-question {o}/q.csv",
         written=("q.csv",),
     ),
-    Case(
-        "compare",
-        "{w}/a.run {w}/b.run --qrels {w}/c/test.qrels --pools {w}/c/test.pools.parquet",
-    ),
+    Case("compare", "{w}/a.run {w}/b.run --qrels {w}/c/test.qrels --pools {w}/c/test.pools.parquet"),
     Case(
         "fuse",
         "{w}/a.run {w}/b.run --train {w}/c/test.qrels --train-run {w}/a.run --train-run {w}/b.run "
         "--output {o}/f.run",
         same=("f.run",),
     ),
-    Case(
-        "explain",
-        "--model {w}/m --question who --answer me --html {o}/x.html",
-        written=("x.html",),
-    ),
+    Case("explain", "--model {w}/m --question who --answer me --html {o}/x.html", written=("x.html",)),
     Case(
         "matrix",
         "{w}/t.toml --let w={w} --output {o}/t",
@@ -87,28 +64,12 @@ CASES = [
         written=("t/table.json",),
     ),
     Case("report", "{w}/t --output {o}/r.html", written=("r.html",)),
-    Case(
-        "data import",
-        "table train={w}/t.tsv --output {o}/c",
-        same=("c/train.qrels", "c/collection.json"),
-    ),
-    Case(
-        "data import",
-        "retrieval {w}/beir --run test={w}/first.run --output {o}/c",
-        same=("c/test.qrels",),
-    ),
-    Case(
-        "data folds",
-        "{w}/c --folds 2 --output {o}/f",
-        same=("f/fold2/dev.qrels",),
-    ),
+    Case("data import", "table train={w}/t.tsv --output {o}/c", same=("c/train.qrels", "c/collection.json")),
+    Case("data import", "retrieval {w}/beir --run test={w}/first.run --output {o}/c", same=("c/test.qrels",)),
+    Case("data folds", "{w}/c --folds 2 --output {o}/f", same=("f/fold2/dev.qrels",)),
     Case("data stats", "{w}/c"),
     Case("data check", "{w}/c {w}/a.run {w}/c/test.qrels {w}/c/test.pools.parquet"),
-    Case(
-        "vectors distill",
-        "--model {e} --collection {w}/c --dim 4 --output {o}/v.txt",
-        written=("v.txt",),
-    ),
+    Case("vectors distill", "--model {e} --collection {w}/c --dim 4 --output {o}/v.txt", written=("v.txt",)),
 ]
 
 

@@ -83,9 +83,7 @@ def wait_after(target, folder, note, arguments):
     ("end", "module", "action"),
     [
         ("Ctrl-C", "aptool.cli.main", PLAIN),
-        ("SIGTERM", "click", PLAIN),
         ("Ctrl-C", "click", REPLACED),
-        ("SIGTERM", "aptool.cli.data", PLAIN),
         ("Ctrl-C", "pyarrow.parquet", PLAIN),
         ("SIGTERM", "pyarrow.parquet", REPLACED),
         ("Ctrl-C", "pyarrow.parquet", PRINTED),

@@ -64,7 +64,6 @@ def test_a_plugin_of_the_environment_is_imported_where_its_name_is_needed(monkey
 
 
 WRONG = [
-    ("no_such_module", 2, "--plugin no_such_module: module not found; expected a Python module or the path"),
     ("no_such/file.py", 2, "file.py: file not found; expected a .py file"),
     ("raising.py", 1, "raising.py: ZeroDivisionError: division by zero; expected a module that imports"),
     ("leaving.py", 1, "leaving.py: SystemExit: 3; expected a module that imports"),

@@ -42,13 +42,7 @@ def test_a_wrong_path_or_name_is_refused_without_large_libraries(collection_fold
     for number, (path, preset, row, code, expected) in enumerate(
         [
             ("nowhere", "ap-cnn", "c", 1, "nowhere: folder not found"),
-            (
-                collection,
-                "nowhere.toml",
-                "c",
-                1,
-                "system 's': nowhere.toml: file not found",
-            ),
+            (collection, "nowhere.toml", "c", 1, "system 's': nowhere.toml: file not found"),
             (collection, "ap-cn", "c", 2, "system 's': preset 'ap-cn': expected one of"),
             (collection, "ap-cnn", "d", 1, "rows/0/collection: 'd': expected one of c"),
         ]

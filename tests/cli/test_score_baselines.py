@@ -59,14 +59,6 @@ def test_shared_answers_count_once(aptool, folder):
     assert (folder / "out.run").read_bytes() == bm25_bytes(folder, library.Pools(QUESTIONS))
 
 
-def test_document_frequencies_are_computed_over_all_files(aptool, folder):
-    aptool("score", "one.pools.parquet", "--model", "bm25", "--output", "one.run")
-    aptool("score", "one.pools.parquet", "two.pools.parquet", "--model", "bm25", "--output", "both.run")
-
-    alone, both = (set((folder / f"{name}.run").read_text().splitlines()) for name in ("one", "both"))
-    assert not alone <= both
-
-
 def test_random_scores_use_seed_0(aptool, folder):
     from aptool.data.pools import list_units, read_pools
     from aptool.scoring.systems import RandomScores

@@ -1,4 +1,4 @@
-"""`aptool score`: runs in the order of trec_eval, resumption, and one error line per mistake."""
+"""`aptool score`: runs in the order of trec_eval, and one error line per mistake."""
 
 import gzip
 import shutil
@@ -10,7 +10,6 @@ from tiny import labelled_pools, row, write_pools
 
 from aptool.data.writing import LabelledPool, write_collection
 from aptool.models.model import load_model, save_model
-from aptool.scoring.ranker_scorer import RankerScorer
 
 POOLS = labelled_pools("test", 12)
 ROWS = [
@@ -91,34 +90,6 @@ def test_scoring_again_gives_the_same_bytes(score, folder):
     assert (folder / "out.run.gz").read_bytes() == (folder / "again.run.gz").read_bytes()
 
 
-def test_interrupted_command_resumes(score, folder, monkeypatch):
-    monkeypatch.setattr("aptool.data.pools.UNIT_PAIRS", 18)
-    score(output="whole.run")
-    scored = []
-    whole = RankerScorer.score
-
-    def stopped_after_two(*work):
-        if len(scored) == 2:
-            raise KeyboardInterrupt
-        scored.append(work)
-        return whole(*work)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(RankerScorer, "score", stopped_after_two)
-        finished = score()
-
-    # The terminal shows ^C, so the message starts on a new line.
-    assert (finished.code, finished.out, finished.err) == (
-        130,
-        [],
-        ["", "aptool: interrupted; the same command resumes"],
-    )
-    assert not (folder / "out.run").exists()
-    assert len(list((folder / "out.run.parts").glob("*.run"))) == 2
-    assert score().code == 0
-    assert (folder / "out.run").read_bytes() == (folder / "whole.run").read_bytes()
-
-
 @pytest.fixture
 def shared(tmp_path, monkeypatch):
     """A collection whose pools share answers."""
@@ -159,13 +130,16 @@ def test_pools_may_be_folders_globs_and_several_files(score, folder, pools):
     assert (folder / "out.run").read_bytes() == (folder / "whole.run").read_bytes()
 
 
-def test_the_default_model_is_that_of_train(aptool, folder, model_folder):
+def test_default_model_and_output(aptool, folder, model_folder):
     shutil.copytree(model_folder, "models/ap-cnn")
+    shutil.copy("test.pools.parquet", "pools.parquet")
 
-    finished = aptool("score", POOLS_FILE, "--output", "new.run")
+    finished = aptool("score", "pools.parquet")
 
-    assert (finished.code, finished.err) == (0, ["--model models/ap-cnn (default)"])
-    assert finished.out == ["new.run: 72 pairs"]
+    assert finished.code == 0
+    assert finished.err == ["--model models/ap-cnn (default)", "--output pools.run (default)"]
+    assert finished.out == ["pools.run: 72 pairs"]
+    assert aptool("score", "test.pools.parquet").out == ["test.run: 72 pairs"]
 
 
 def test_long_answers_are_truncated_and_counted(score, folder, model_folder):
@@ -202,26 +176,14 @@ WRONG = {
     "device": ([POOLS_FILE, "--device", "cuda"], 2, "--device 'cuda': ", "expected auto, cpu or a GPU"),
     "two words": ([POOLS_FILE, "--tag", "my run"], 2, "--tag 'my run': expected one word"),
     "no UTF-8": ([POOLS_FILE, "--tag", "caf\udce9"], 1, "--tag: 'caf", "expected text that UTF-8 can encode"),
-    "no model": (
-        [POOLS_FILE, "--model", "none"],
-        1,
-        "none: folder not found; expected a model (`aptool",
-    ),
-    "no weights": (
-        [POOLS_FILE, "--model", "half"],
-        1,
-        "half/model.safetensors: file not found; expected",
-    ),
+    "no model": ([POOLS_FILE, "--model", "none"], 1, "none: folder not found; expected a model (`aptool"),
+    "no weights": ([POOLS_FILE, "--model", "half"], 1, "half/model.safetensors: file not found; expected"),
     "no pools": (["none.parquet"], 1, "none.parquet: file not found"),
     "output in a file": ([POOLS_FILE, "--output", "file/out.run"], 1, "expected a writable folder"),
     "a folder": ([POOLS_FILE, "--output", "empty"], 1, "empty: a folder; expected a file, or a new path"),
     "an input": ([POOLS_FILE, "--output", POOLS_FILE], 1, f"{POOLS_FILE}: it exists; expected another path"),
     "a link": ([POOLS_FILE, "--output", "link"], 1, "link: it exists; expected another path"),
-    "a model": (
-        [POOLS_FILE, "--output", "half/config.json"],
-        1,
-        "config.json: it exists; expected",
-    ),
+    "a model": ([POOLS_FILE, "--output", "half/config.json"], 1, "config.json: it exists; expected"),
 }
 
 
@@ -242,7 +204,9 @@ def test_mistakes_are_one_line_and_leave_no_run(aptool, folder, model_folder, ar
     assert sorted(path.name for path in folder.rglob("*")) == before
 
 
-def test_missing_pools_and_a_missing_output_are_one_line(aptool, folder):
-    assert_one_line(aptool("score", POOLS_FILE, "--model", "m"), 2, "Missing option '--output'")
-    finished = aptool("score", "tset.pools.parquet", "--model", "m", "--output", "new.run")
+def test_only_one_local_file_has_a_default_output(aptool, folder):
+    finished = aptool("score", POOLS_FILE, POOLS_FILE, "--model", "m")
+
+    assert_one_line(finished, 2, "--output RUN is required unless POOLS is one local file")
+    finished = aptool("score", "tset.pools.parquet", "--model", "m")
     assert_one_line(finished, 1, "tset.pools.parquet: file not found")

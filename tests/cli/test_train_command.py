@@ -139,7 +139,7 @@ def test_embeddings_can_be_frozen(aptool, folder, vectors, collection_folder):
         "m",
         "--vectors",
         vectors,
-        *tiny("ap-cnn", "vectors.fine_tune=false"),
+        *tiny("ap-cnn", "vectors.fine_tune=false", "training.epochs=1"),
     )
 
     assert trained.code == 0
@@ -147,7 +147,8 @@ def test_embeddings_can_be_frozen(aptool, folder, vectors, collection_folder):
 
 
 def test_learned_vectors_initialize_every_word(aptool, folder, collection_folder):
-    trained = aptool("train", collection_folder, "--output", "m", *tiny("ap-cnn", "vectors.source=learned"))
+    options = tiny("ap-cnn", "vectors.source=learned", "training.epochs=1")
+    trained = aptool("train", collection_folder, "--output", "m", *options)
 
     assert trained.code == 0
     assert any(line.startswith("learning 16-dimensional word vectors from ") for line in trained.err)
@@ -170,7 +171,7 @@ def test_learned_vectors_are_learned_once_for_several_systems(collection_folder,
 
 
 def test_finished_training_is_not_repeated(aptool, folder, collection_folder):
-    command = ("train", collection_folder, "--output", "model", *tiny("qa-cnn"))
+    command = ("train", collection_folder, "--output", "model", *tiny("qa-cnn", "training.epochs=1"))
 
     first, again = aptool(*command), aptool(*command)
 

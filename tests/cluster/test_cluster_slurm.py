@@ -97,7 +97,7 @@ def test_job_at_its_time_limit_goes_back_to_the_queue_and_resumes(submit, tmp_pa
         "out.run",
     )
 
-    job = submit(*arguments, APTOOL_PLUGINS="slow_words")
+    job = submit(*arguments, APTOOL_PLUGINS=str(tmp_path / "slow_words.py"))
     wait_for(lambda: list(tmp_path.glob("out.run.parts/*.run")))
     os.kill(first_process(job), signal.SIGUSR1)
     wait_for((tmp_path / "scontrol.log").exists)

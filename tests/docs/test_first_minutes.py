@@ -57,4 +57,4 @@ def test_the_start_page(tmp_path):
     assert finished.returncode == 0, finished.stderr
     shown = finished.stdout
     assert re.search(r"^bm25\.run +78 +0\.3088 \[", shown, re.MULTILINE)
-    assert "p-values" in shown
+    assert "minimum detectable difference" in shown

@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from aptool.evaluation.compare import compare_tables, describe_deltas, question_deltas
+from aptool.evaluation.compare import compare_tables, question_deltas, ranked_answers
 from aptool.evaluation.measures import mean_intervals
 
 
@@ -90,27 +90,20 @@ def test_deltas_are_ordered_by_size_and_then_id():
     assert worse.select("question_id", "change").rows() == [("q3", -0.5)]
 
 
-def test_ranks_of_the_relevant_answers():
-    relevant = {"gain": ["r1", "r2"], "loss": ["r", "s"], "absent": ["r"], "unranked": ["r"]}
-    before = run_of(
-        {"gain": ["x", "r1", "y", "r2"], "loss": ["r", "x", "s"], "unranked": ["x"], "other": ["z"]}
-    )
-    after = run_of(
-        {"gain": ["r2", "x", "r1", "y"], "loss": ["x", "s", "r"], "absent": ["r"], "unranked": ["x"]}
-    )
-    deltas = pl.DataFrame(
-        [("gain", 0.5, 0.75), ("loss", 1.0, 0.5), ("absent", 0.0, 1.0), ("unranked", 0.0, 0.1)],
-        schema=["question_id", "before", "after"],
-        orient="row",
-    ).with_columns(change=pl.col("after") - pl.col("before"))
+def test_ranked_answers_are_those_of_both_runs_and_the_relevant_ones():
+    relevant = {"q": ["r", "new", "gone"], "other": ["r"]}
+    before = run_of({"q": ["x", "r", "old"], "unlisted": ["z"]})
+    after = run_of({"q": ["r", "x", "new"], "other": ["z"]})
+    deltas = pl.DataFrame({"question_id": ["q"]})
 
-    described = describe_deltas(deltas, qrels_of(relevant), (before, after))
+    answers = ranked_answers(deltas, qrels_of(relevant), (before, after))
 
-    assert described.columns[3:] == ["relevant", "rank_before", "rank_after", "first_before", "first_after"]
-    # Of two relevant answers, the one that the better system ranks highest.
-    assert [row[3:] for row in described.rows()] == [
-        ("r2", 4, 1, "x", "r2"),
-        ("r", 1, 3, "r", "x"),
-        ("r", None, 1, None, "r"),
-        (None, None, None, "x", "x"),
+    names = ["answer_id", "is_relevant", "rank_before", "rank_after", "score_before", "score_after"]
+    assert set(answers["question_id"]) == {"q"}
+    assert answers.select(names).rows() == [
+        ("r", True, 2, 1, -1.0, 0.0),
+        ("x", False, 1, 2, 0.0, -1.0),
+        ("new", True, None, 3, None, -2.0),
+        ("gone", True, None, None, None, None),
+        ("old", False, 3, None, -2.0, None),
     ]

@@ -65,15 +65,7 @@ PER_QUESTION = {
     "q5": (2, 2, 0.5833, 0.5000, 0.0000, 0.6199),
     "q9": (1, 0, 0.0000, 0.0000, 0.0000, 0.0000),
 }
-ALL = {
-    "NumQ": 7,
-    "NumRel": 8,
-    "NumRelRet": 6,
-    "MAP": 0.3214,
-    "MRR": 0.3333,
-    "P@1": 0.1429,
-    "nDCG": 0.3815,
-}
+ALL = {"NumQ": 7, "NumRel": 8, "NumRelRet": 6, "MAP": 0.3214, "MRR": 0.3333, "P@1": 0.1429, "nDCG": 0.3815}
 
 
 # What trec_eval 9.0.4 prints for `GRADED` and `GRADED_RUN` with -c: with -l 1, with -l 2.
@@ -326,12 +318,7 @@ def test_cutoffs_and_levels_by_hand():
 @pytest.mark.parametrize(
     ("run", "relevance", "measure", "message"),
     [
-        (
-            {"q77": {"a": 1.0}},
-            1,
-            "MAP",
-            "'q77': expected at least one question of x.qrels, such as 'q1'",
-        ),
+        ({"q77": {"a": 1.0}}, 1, "MAP", "'q77': expected at least one question of x.qrels, such as 'q1'"),
         (
             {"q1": {"7": 1.0}},
             1,

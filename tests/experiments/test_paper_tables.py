@@ -10,8 +10,7 @@ def result(value, *, seed=0, split="test", published="wikiqa", preset="ap-cnn", 
 
 
 @pytest.mark.parametrize(
-    ("values", "verdict"),
-    [([0.6886, 0.6886], "OK"), ([0.67, 0.70], "close"), ([0.6785, 0.6785], "below")],
+    ("values", "verdict"), [([0.6886, 0.6886], "OK"), ([0.67, 0.70], "close"), ([0.6785, 0.6785], "below")]
 )
 def test_mean_over_seeds_is_compared_with_the_papers_value(values, verdict):
     # AP-CNN has MAP .6886 on WikiQA's test (table 5 of the paper); .685 is .0036 short of it, .6785 is .0101.

@@ -1,45 +1,33 @@
-"""`aptool matrix` as `make reproduce` runs it: published files in, the paper's tables out."""
+"""`aptool matrix` as `make reproduce` runs it: collections in, the paper's tables out."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
-from tiny import options
+from tiny import labelled_pools, options
 
-from aptool.data.collection import Collection
+from aptool.data import writing
 from aptool.experiments.matrix import read_matrix
 from jobs.paper_tables import TABLES, main, paper_names
 
-DATA = os.environ.get("APTOOL_DATA")
 
-
-def tsv(pools):
-    """Pools in the layout of WikiQA."""
-    lines = ["QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence\tLabel"]
-    for pool in pools:
-        for answer, text in zip(pool.answer_ids, pool.texts, strict=True):
-            label = pool.relevance.get(answer, 0)
-            lines.append(f"{pool.question_id}\t{pool.question}\tD\tT\t{answer}\t{text}\t{label}")
-    return "\n".join(lines) + "\n"
+def write_collection(folder, **questions):
+    """Write a collection with this number of questions per split."""
+    splits = {split: labelled_pools(split, number) for split, number in questions.items()}
+    writing.write_collection(folder, splits, name="wikiqa", source="made for tests", overwrite=True)
 
 
 @pytest.fixture
 def table(aptool, tmp_path, monkeypatch):
-    """Runs a table with two small systems on published files below `data`."""
-    from tiny import labelled_pools
-
+    """Runs a table with two small systems on a collection below `data`."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "data/wikiqa").mkdir(parents=True)
-    for split, questions in (("train", 40), ("dev", 20)):
-        text = tsv(labelled_pools(split, questions))
-        (tmp_path / f"data/wikiqa/WikiQA-{split}.tsv").write_text(text)
+    write_collection("data/w", train=40, dev=20)
     systems = "".join(
         f'[systems.{name}]\npreset = "{name}"\nset = {json.dumps(options(name, "vectors.source=${v}"))}\n'
         for name in ("qa-cnn", "ap-cnn")
     )
     (tmp_path / "table.toml").write_text(
-        '[collections.w]\npath = "${d}/wikiqa"\nbuild = "wikiqa"\nsplits = ["dev", "test"]\n'
+        '[collections.w]\npath = "${d}/w"\nsplits = ["dev", "test"]\n'
         + systems
         + '[[rows]]\ncollection = "w"\nsystems = ["qa-cnn", "ap-cnn"]\nseeds = [0, 1]\n'
     )
@@ -52,29 +40,21 @@ def trained(finished):
     return [line for line in finished.err if line.startswith("training ")]
 
 
-def test_published_files_are_imported_and_one_training_serves_all_splits(table, tmp_path, capsys):
-    from tiny import labelled_pools
-
-    first = table()
+def test_one_training_serves_all_splits(table, tmp_path, capsys):
+    first = table("--quick", "--only", "*/qa-cnn")
 
     assert first.code == 0
     assert "w: no split 'test', so w-test is left out" in first.err
-    assert len(trained(first)) == 4
+    assert len(trained(first)) == 1
     shown = [line.split() for line in first.out]
-    assert [line[:2] for line in shown if line and line[0].startswith("w-")] == [
-        ["w-dev", "qa-cnn"],
-        ["w-dev", "ap-cnn"],
-    ]
-    # Again: nothing is run, and the same is shown.
-    again = table()
-    assert (trained(again), again.out) == ([], first.out)
+    assert [line[:2] for line in shown if line and line[0].startswith("w-")] == [["w-dev", "qa-cnn"]]
 
-    # With the test file, the fingerprint of the collection changes; one training serves both splits.
-    (tmp_path / "data/wikiqa/WikiQA-test.tsv").write_text(tsv(labelled_pools("test", 20)))
-    assert table().code == 1
-    both = table("--overwrite")
+    # With a test split, the fingerprint of the collection changes; one training serves both splits.
+    write_collection("data/w", train=40, dev=20, test=20)
+    assert table("--quick").code == 1
+    both = table("--quick", "--overwrite")
     assert both.code == 0
-    assert len(trained(both)) == 4
+    assert len(trained(both)) == 2
     document = json.loads((tmp_path / "out/table.json").read_text())
     assert [(line["collection"], line["system"]) for line in document["lines"]] == [
         (f"w-{split}", name) for split in ("dev", "test") for name in ("qa-cnn", "ap-cnn")
@@ -86,15 +66,13 @@ def test_published_files_are_imported_and_one_training_serves_all_splits(table, 
     assert "Table 5: WikiQA" in capsys.readouterr().out
 
 
-def test_a_quick_run_has_the_first_seed_and_an_optional_collection_may_be_missing(table, tmp_path, aptool):
+def test_a_quick_run_has_the_first_seed_and_an_optional_collection_may_be_missing(table, tmp_path):
     text = (tmp_path / "table.toml").read_text()
-    more = '[collections.x]\npath = "nowhere"\nbuild = "insuranceqa"\noptional = true\n'
+    more = '[collections.x]\npath = "nowhere"\noptional = true\n'
     more += '[[rows]]\ncollection = "x"\nsystems = ["ap-cnn"]\n'
     (tmp_path / "table.toml").write_text(text.replace('["qa-cnn", "ap-cnn"]', '["ap-cnn"]') + more)
 
-    quick = aptool(
-        "matrix", "table.toml", "--output", "out", "--let", "d=data", "--let", "v=random", "--quick"
-    )
+    quick = table("--quick")
 
     assert quick.code == 0, quick.err
     assert "nowhere: not found, so x is left out" in quick.err
@@ -129,21 +107,3 @@ def test_reproduce_toml_has_every_system_of_the_papers_tables():
     # No epoch is chosen on the held-out fold.
     on_folds = [entry.system.recipe for entry in trained if entry.evaluated.fold is not None]
     assert {recipe.training.average_epochs for recipe in on_folds} == {1}
-
-
-@pytest.mark.skipif(not DATA, reason="APTOOL_DATA is not set")
-def test_the_published_subsets_are_imported(tmp_path):
-    from aptool.experiments.runner import PUBLISHED
-
-    made = {kind: PUBLISHED[kind](tmp_path / kind, Path(DATA) / kind) for kind in ("wikiqa", "trecqa")}
-    # The folder V1 lacks the file of answers; the folder beside it has a third of them.
-    partial = PUBLISHED["insuranceqa"](tmp_path / "insuranceqa", Path(DATA) / "insuranceqa")
-    assert partial.manifest["splits"]["train"]["questions"] == 3437
-
-    # Questions that the paper's table 1 counts: 873 and 126; 1,162 and 65.
-    counts = {
-        kind: [Collection(imported.path).manifest["splits"][split]["questions"] for split in ("train", "dev")]
-        for kind, imported in made.items()
-    }
-    assert counts == {"wikiqa": [873, 126], "trecqa": [1162, 65]}
-    assert made["trecqa"].name == "trecqa-clean"

@@ -16,7 +16,7 @@ from aptool.config import load_recipe, parse_overrides
 ROOT = Path(aptool.__file__).parents[1]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 # Methods for other modules of the package.
-INTERNAL = {"Model.system", "Pools.files", "Pools.on_disk"} | {
+INTERNAL = {"Model.system", "Pools.batches", "Pools.on_disk"} | {
     f"Collection.{name}" for name in ("batches", "pools_file", "qrels_file", "verify")
 }
 

@@ -60,5 +60,5 @@ def test_pools_without_the_questions_or_no_pools_are_one_line(aptool, folder):
     missing = aptool(*command)
 
     assert (refused.code, missing.code) == (2, 2)
-    assert refused.err[-1] == f"aptool: --by length: no relevant answer of {qrels} is in {other}"
+    assert refused.err[-1] == f"aptool: --by length: no relevant answer of {qrels} is in the pools"
     assert missing.err[-1].endswith("no dev.pools.parquet in the folder of the qrels; pass --pools")

@@ -9,7 +9,8 @@ import polars as pl
 import pytest
 from tiny import row, write_pools
 
-from aptool.data.pools import read_answers, write_answers
+from aptool.data.pools import Pools, write_answers
+from aptool.data.runs import Qrels
 from aptool.errors import InputError
 from aptool.evaluation.significance import bootstrap_interval
 from aptool.evaluation.texts import groups_by_length, length_thresholds, relevant_lengths
@@ -19,10 +20,6 @@ from aptool.reporting.charts import accuracy_by_length, read_history
 LENGTHS = pl.DataFrame({"question_id": ["q1", "q2", "q3", "q4"], "tokens": [3, 12, 12, 40]})
 P_1 = pl.DataFrame({"question_id": ["q4", "q3", "q2", "q1", "q9"], "P@1": [1.0, 0.0, 1.0, 1.0, 0.0]})
 SVG = "{http://www.w3.org/2000/svg}"
-
-
-def frame(*rows, columns=("question_id", "answer_id", "relevance")):
-    return pl.DataFrame(rows, schema=columns, orient="row")
 
 
 def at_lengths(points, *lengths):
@@ -37,9 +34,9 @@ def test_length_of_the_shortest_relevant_answer(tmp_path):
         [row("q2", "?", [("a", None), ("b", "x y")]), row("q3", "?", [("a", "x")])],
     )
     write_answers(tmp_path / "answers.parquet", [("a", "shared by all"), ("z", "in no pool")])
-    qrels = frame(("q1", "b", 1), ("q1", "a", 2), ("q1", "c", 0), ("q2", "a", 1), ("q3", "gone", 1))
+    qrels = {"q1": {"b": 1, "a": 2, "c": 0}, "q2": {"a": 1}, "q3": {"gone": 1}}
 
-    result = relevant_lengths([pools], qrels, read_answers(tmp_path / "answers.parquet"))
+    result = relevant_lengths(Pools.load(pools), Qrels(qrels))
 
     assert result.rows() == [("q1", 5), ("q2", 3)]
 
