@@ -6,10 +6,12 @@ A new interpreter imports them for seconds; these processes start at once.
 import multiprocessing
 import os
 import sys
+from pathlib import Path
 from typing import NamedTuple
 
 SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["aptool.training.fit", "aptool.scoring.run", "aptool.cli.main"])
+SERVER.set_forkserver_preload(["aptool.training.fit", "aptool.scoring.run", "aptool.cli.main", "warm"])
+HERE = str(Path(__file__).parent)
 SECONDS = 120
 
 
@@ -27,8 +29,15 @@ def start(folder, function, *arguments):
     Its result is printed. The output is in the files ``out`` and ``err`` of a new ``folder``.
     """
     folder.mkdir()
-    process = SERVER.Process(target=_run, args=(str(folder), dict(os.environ), function, arguments))
-    process.start()
+    environment = dict(os.environ)
+    process = SERVER.Process(target=_run, args=(str(folder), environment, function, arguments))
+    # The server, which the first process starts, finds ``warm`` there.
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (HERE, environment.get("PYTHONPATH"))))
+    try:
+        process.start()
+    finally:
+        os.environ.clear()
+        os.environ.update(environment)
     return process
 
 
