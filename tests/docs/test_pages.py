@@ -56,17 +56,16 @@ def run_python(block: Block, folder: Path) -> None:
     "page", [page for page in pages() if page not in ELSEWHERE and any(map(runs, blocks(page)))]
 )
 def test_the_commands_run(page, workspace, request):
-    scripts = "\n".join(map(script_of, blocks(page)))
-    for output in re.findall(r"--output ([\w./-]+)", scripts):  # which this page makes itself
-        shutil.rmtree(workspace / output, ignore_errors=True)
-        for file in (workspace / output, workspace / f"{output}.json"):
-            if file.is_file():
-                file.unlink()
     if any("s3://" in script_of(block) for block in blocks(page)):
         server = request.getfixturevalue("s3_server")
         request.getfixturevalue("s3_at")(server)
         s3.put_empty(f"{server}/lab")
     for block in blocks(page):
+        for output in re.findall(r"--output ([\w./-]+)", script_of(block)):  # which the block makes itself
+            shutil.rmtree(workspace / output, ignore_errors=True)
+            for file in (workspace / output, workspace / f"{output}.json"):
+                if file.is_file():
+                    file.unlink()
         if block.exact:
             for command, expected in block.commands():
                 finished = run_script(f"{command} 2>&1", workspace, os.environ, timeout=600)
