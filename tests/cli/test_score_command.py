@@ -130,16 +130,13 @@ def test_pools_may_be_folders_globs_and_several_files(score, folder, pools):
     assert (folder / "out.run").read_bytes() == (folder / "whole.run").read_bytes()
 
 
-def test_default_model_and_output(aptool, folder, model_folder):
+def test_the_default_model_is_that_of_train(aptool, folder, model_folder):
     shutil.copytree(model_folder, "models/ap-cnn")
-    shutil.copy("test.pools.parquet", "pools.parquet")
 
-    finished = aptool("score", "pools.parquet")
+    finished = aptool("score", POOLS_FILE, "--output", "new.run")
 
-    assert finished.code == 0
-    assert finished.err == ["--model models/ap-cnn (default)", "--output pools.run (default)"]
-    assert finished.out == ["pools.run: 72 pairs"]
-    assert aptool("score", "test.pools.parquet").out == ["test.run: 72 pairs"]
+    assert (finished.code, finished.err) == (0, ["--model models/ap-cnn (default)"])
+    assert finished.out == ["new.run: 72 pairs"]
 
 
 def test_long_answers_are_truncated_and_counted(score, folder, model_folder):
@@ -204,9 +201,7 @@ def test_mistakes_are_one_line_and_leave_no_run(aptool, folder, model_folder, ar
     assert sorted(path.name for path in folder.rglob("*")) == before
 
 
-def test_only_one_local_file_has_a_default_output(aptool, folder):
-    finished = aptool("score", POOLS_FILE, POOLS_FILE, "--model", "m")
-
-    assert_one_line(finished, 2, "--output RUN is required unless POOLS is one local file")
-    finished = aptool("score", "tset.pools.parquet", "--model", "m")
+def test_missing_pools_and_a_missing_output_are_one_line(aptool, folder):
+    assert_one_line(aptool("score", POOLS_FILE, "--model", "m"), 2, "Missing option '--output'")
+    finished = aptool("score", "tset.pools.parquet", "--model", "m", "--output", "new.run")
     assert_one_line(finished, 1, "tset.pools.parquet: file not found")

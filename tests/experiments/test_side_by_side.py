@@ -34,6 +34,7 @@ def test_parallel_trials_give_the_results_of_serial_trials(matrix, tmp_path, mon
             opened.append((number, self._threads))
 
     monkeypatch.setattr("aptool.experiments.side_by_side.LocalProcesses", Recorded)
+    monkeypatch.setattr("multiprocessing.get_context", lambda method: forked.SERVER)  # they start at once
     serial = matrix("serial")
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
