@@ -174,11 +174,12 @@ def check_address(address: str, source: str = "--cluster") -> None:
 
 def _check_head(address: str) -> None:
     """Raise unless something listens at the address of a head: Ray itself would try for minutes."""
-    head, remedy = address, "the head of a Ray cluster to listen there"
+    shown, head, remedy = address, address, "the head of a Ray cluster to answer there"
     if address == "auto":
         folder = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
         note = Path(folder) / "ray" / "ray_current_cluster"  # of the last `ray start`
         head = note.read_text(encoding="utf-8").strip() if note.is_file() else ""
+        shown = f"auto: {head}"
         remedy = f"a head there, as {note} says; `ray stop` removes the address of one that has ended"
     host, colon, port = head.rpartition(":")
     if colon:
@@ -186,7 +187,7 @@ def _check_head(address: str) -> None:
             socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()
         except OSError as error:
             reason = error.strerror or str(error)
-            raise AptoolError(f"--cluster {address}: {head}: {reason.lower()}: expected {remedy}") from error
+            raise AptoolError(f"--cluster {shown}: {reason.lower()}: expected {remedy}") from error
 
 
 @contextlib.contextmanager
