@@ -14,6 +14,7 @@ from aptool.text.vectors import WordVectors, write_vectors
 from aptool.training.fit import fit
 
 NEW = "zeppelin"
+FREQUENT = "balloon"  # in dev only, and the most frequent word of all texts
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,8 @@ def other(tmp_path_factory):
     splits = {}
     for split in ("train", "dev"):
         names = [f"{split}-{n}" for n in range(3)]
-        splits[split] = [LabelledPool(f"{split}-q", f"where is the {NEW}", names, texts, {names[0]: 1})]
+        question = f"where is the {NEW}" + f" {FREQUENT}" * 20 * (split == "dev")
+        splits[split] = [LabelledPool(f"{split}-q", question, names, texts, {names[0]: 1})]
     write_collection(folder, splits, name="other", source="made for tests")
     return Collection(folder)
 
@@ -63,16 +65,16 @@ def test_training_starts_from_the_weights_of_the_model(model_folder, collection,
 
 
 def test_new_words_start_from_a_vector_file(model_folder, other, tmp_path):
-    vector = np.arange(16, dtype=np.float32)
-    write_vectors(tmp_path / "vectors.bin", WordVectors([NEW], vector[None], "test"))
+    vectors = np.arange(32, dtype=np.float32).reshape(2, 16)
+    write_vectors(tmp_path / "vectors.bin", WordVectors([NEW, FREQUENT], vectors, "test"))
 
     options = ("training.epochs=0", f"vectors.source={tmp_path / 'vectors.bin'}")
     fit(other, started(model_folder, *options), tmp_path / "model")
 
     model = load_model(tmp_path / "model")
-    row = model.tokenizer.words.index(NEW)
-    np.testing.assert_allclose(model.ranker.encoder.embedding.weight[row].detach().numpy(), vector)
-    assert model.config["training"]["words_with_vectors"] == len(load_model(model_folder).tokenizer) + 1
+    rows = [model.tokenizer.words.index(word) for word in (NEW, FREQUENT)]
+    np.testing.assert_allclose(model.ranker.encoder.embedding.weight[rows].detach().numpy(), vectors)
+    assert model.config["training"]["words_with_vectors"] == len(load_model(model_folder).tokenizer) + 2
 
 
 def test_missing_vectors_of_the_model_are_an_error(model_folder, other, tmp_path, aptool):
