@@ -16,6 +16,7 @@ import re
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
+import numpy as np
 import polars as pl
 
 from aptool.data import ids
@@ -309,6 +310,9 @@ def _single_spaced(data: bytes) -> bytes:
     """Separate the fields by one space, and strip the lines."""
     if any(data.find(blank) >= 0 for blank in _BLANKS):
         data = data.translate(_AS_SPACES)
-    while b"  " in data:
-        data = data.replace(b"  ", b" ")
-    return data.replace(b" \n", b"\n").replace(b"\n ", b"\n").strip(b" ")
+    is_separator = np.frombuffer(data, dtype=np.uint8) <= ord(" ")
+    if (is_separator[1:] & is_separator[:-1]).any():  # faster than the searches below
+        while b"  " in data:
+            data = data.replace(b"  ", b" ")
+        data = data.replace(b" \n", b"\n").replace(b"\n ", b"\n")
+    return data.strip(b" ")
