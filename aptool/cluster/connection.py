@@ -181,12 +181,12 @@ def _check_head(address: str) -> None:
         head = note.read_text(encoding="utf-8").strip() if note.is_file() else ""
         shown = f"auto: {head}"
         remedy = f"a head there, as {note} says; `ray stop` removes the address of one that has ended"
-    host, colon, port = head.rpartition(":")
-    if colon:
+    if ADDRESS.fullmatch(head):
+        host, _, port = head.rpartition(":")
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()
-        except OSError as error:
-            reason = error.strerror or str(error)
+        except (OSError, UnicodeError) as error:  # UnicodeError: not the name of a host
+            reason = getattr(error, "strerror", None) or str(error)
             raise AptoolError(f"--cluster {shown}: {reason.lower()}: expected {remedy}") from error
 
 

@@ -9,6 +9,7 @@ import logging
 import os
 import pickle
 import threading
+import time
 import warnings
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
@@ -240,9 +241,10 @@ def _set_context(context: ray.data.DataContext) -> None:
 
 def _join_threads() -> None:
     """Wait for Ray Data's threads: one that calls Ray after ``ray.shutdown`` aborts the process."""
+    deadline = time.monotonic() + 10.0
     for thread in threading.enumerate():
         if thread.name.startswith(RAY_DATA_THREADS):
-            thread.join(timeout=10.0)
+            thread.join(max(0.0, deadline - time.monotonic()))
 
 
 def _try_precision(

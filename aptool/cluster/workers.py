@@ -58,8 +58,9 @@ def ray_failures(cluster: Cluster, *more: type[Exception]) -> Iterator[None]:
             reason = f"no progress within Ray Data's limit: expected {expected}"
         elif isinstance(error, ray.exceptions.WorkerCrashedError):
             logs = Path(cluster.logs).glob("python-core-worker-*.log")  # of workers on this machine
-            raised = _raised("\n".join(log.read_text(errors="replace") for log in logs))
-            reason = f"a worker process cannot start: {raised[-1] if raised else f'see {cluster.logs}'}"
+            newest_first = sorted(logs, key=os.path.getmtime, reverse=True)
+            raised = (_raised(log.read_text(errors="replace")) for log in newest_first)
+            reason = f"a worker process cannot start: {next(filter(None, raised), f'see {cluster.logs}')}"
         elif isinstance(error, ray.exceptions.ActorDiedError):
             module, _, text = cause(error).partition("Error: ")
             if module.startswith("aptool.errors."):  # raised by the constructor
@@ -84,14 +85,13 @@ def cause(error: BaseException) -> str:
     if lost := getattr(error, "worker_failures", None):  # of a training, by rank
         return f"worker {min(lost)}: {cause(lost[min(lost)])}"
     error = innermost(error)
-    raised = _raised(str(error))
-    return raised[-1] if raised else first_line(error)
+    return _raised(str(error)) or first_line(error)
 
 
-def _raised(text: str) -> list[str]:
-    """The lines of exceptions in a text, such as ``ValueError: ...``."""
-    lines = map(str.strip, text.splitlines())
-    return [line for line in lines if line.split(":")[0].endswith(("Error", "Exception"))]
+def _raised(text: str) -> str:
+    """The last line of an exception in a text, such as ``ValueError: ...``, or an empty text."""
+    lines = [line.strip() for line in reversed(text.splitlines())]
+    return next((line for line in lines if line.split(":")[0].endswith(("Error", "Exception"))), "")
 
 
 def host() -> str:

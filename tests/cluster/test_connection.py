@@ -1,6 +1,7 @@
 """What needs no cluster: addresses and errors of a connection, resources, batches, checks of workers."""
 
 import importlib
+import os
 import socket
 from pathlib import Path
 
@@ -176,6 +177,40 @@ def test_a_head_that_has_ended_is_named_at_once(given, tmp_path, monkeypatch):
             connect(address),
         ):
             pass
+
+
+def test_a_name_that_no_host_can_have_is_one_line(monkeypatch):
+    ray = pytest.importorskip("ray", reason="the extra `cluster` is not installed")
+    monkeypatch.setattr(ray, "init", lambda **options: pytest.fail("Ray tries"))
+    address = f"{'a' * 70}.org:6379"
+    with (
+        pytest.raises(AptoolError, match=f"^--cluster {address}: .*: expected the head of"),
+        connect(address),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("logs", "reason"),
+    [
+        (["ValueError: old", "ImportError: new\n[tail]"], "ImportError: new;"),
+        (["ValueError: old", "no exception"], "ValueError: old;"),
+        ([], "see "),
+    ],
+)
+def test_a_worker_that_cannot_start_has_the_exception_of_the_newest_log(logs, reason, tmp_path):
+    workers = module("workers")
+    from ray.exceptions import WorkerCrashedError
+
+    for number, text in enumerate(logs):
+        file = tmp_path / f"python-core-worker-{9 - number}.log"
+        file.write_text(f"started\n{text}\n")
+        os.utime(file, (number, number))
+
+    cluster = Cluster("head:1", str(tmp_path))
+    expected = pytest.raises(AptoolError, match=f"a worker process cannot start: {reason}")
+    with expected, workers.ray_failures(cluster):
+        raise WorkerCrashedError
 
 
 def module(name):
