@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias, TypeGuard
 
-from aptool.errors import InputError
+from aptool.errors import InputError, UsageError
 from aptool.paths import Url, with_home
 
 PathLike: TypeAlias = str | os.PathLike[str] | Url
@@ -87,3 +87,9 @@ def check_choice(name: str, value: object, choices: Sequence[str]) -> str:
     if not isinstance(value, str) or value not in choices:
         raise InputError(name, value=value, expected=f"one of {', '.join(choices)}")
     return value
+
+
+def check_one_word(name: str, value: object) -> None:
+    """Raise if the option ``name``, such as the tag of a run, is not one word."""
+    if not isinstance(value, str) or value.split() != [value]:
+        raise UsageError(f"{name} {value!r}: expected one word")

@@ -16,6 +16,7 @@ from aptool.arguments import (
     check_device,
     check_integer,
     check_number,
+    check_one_word,
     check_path,
     check_text,
 )
@@ -161,7 +162,6 @@ def score(
         >>> aptool.Run.load("dev.run")
         Run('ap-cnn': 20 questions, 120 candidates)
     """
-    from aptool.data.ids import check_one_word
     from aptool.data.pools import as_pools
     from aptool.scoring.run import score_files
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from aptool.arguments import check_one_word
 from aptool.cli.parameters import json_option, overwrite_flag
 from aptool.cli.runs import (
     FEW_QUESTIONS,
@@ -23,7 +24,6 @@ from aptool.cli.runs import (
     report_groups,
 )
 from aptool.cli.tables import print_table
-from aptool.data.ids import check_one_word
 from aptool.errors import UsageError, printable
 
 if TYPE_CHECKING:

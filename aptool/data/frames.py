@@ -4,6 +4,11 @@ A table in memory is a frame of polars or pandas, another object with the Arrow 
 (dicts, or records such as those of ir_measures). Errors name the row and the user's column.
 
 A rule converts one value, or raises a ``ValueError`` that says what was expected.
+
+An id of a question or an answer has at least one character and no white space, control character or lone
+surrogate, in all files: white space separates fields of a run file, control characters break lines in other
+tools, and lone surrogates are not valid UTF-8. A question id begins a line, so its first character is neither
+``#`` (a comment) nor U+FEFF (a byte order mark).
 """
 
 import numbers
@@ -15,7 +20,6 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeGuard
 
 import polars as pl
 
-from aptool.data.ids import ANSWER_ID, EXPECTED_ANSWER_ID, EXPECTED_QUESTION_ID, QUESTION_ID
 from aptool.errors import InputError, first_line, shortened
 
 
@@ -39,6 +43,16 @@ NAMES = {
     "score": ("score",),
     "relevance": ("relevance", "label"),
 }
+# White space and control characters of Unicode, listed because \s differs between regex engines.
+_FORBIDDEN = "\u0000-\u0020\u007f-\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+
+# The patterns of the JSON Schemas; UTF-8 files cannot contain surrogates.
+ANSWER_ID = f"^[^{_FORBIDDEN}]+$"
+QUESTION_ID = f"^[^#\ufeff{_FORBIDDEN}][^{_FORBIDDEN}]*$"
+
+EXPECTED_ANSWER_ID = "an id without white space or control characters"
+EXPECTED_QUESTION_ID = f"{EXPECTED_ANSWER_ID} that does not begin with '#'"
+
 # Expressions for faults of a column, each with what was expected.
 LEGAL_QUESTION_ID = (
     "question_id",
@@ -49,6 +63,7 @@ LEGAL_ANSWER_ID = ("answer_id", ~pl.col("answer_id").str.contains(ANSWER_ID), EX
 MOST_NAMES = 20  # of columns in a message
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
+_ID = re.compile(f"[^{_FORBIDDEN}\ud800-\udfff]+")
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")
 _BOOLEANS = {"true": "1", "false": "0"}
 _INT64 = 1 << 63
@@ -306,3 +321,21 @@ def comparable(text: str) -> str:
     if not text.isascii():
         text = _INVISIBLE.sub("", unicodedata.normalize("NFC", text))
     return " ".join(text.split())
+
+
+def is_answer_id(value: object) -> bool:
+    """Whether ``value`` is a legal answer id."""
+    return isinstance(value, str) and _ID.fullmatch(value) is not None
+
+
+def is_question_id(value: object) -> bool:
+    """Whether ``value`` is a legal question id."""
+    return is_answer_id(value) and str(value)[0] not in "#\ufeff"
+
+
+def check_id(path: object, position: str, column: str, value: object, *, of_question: bool = False) -> None:
+    """Raise if the id of an answer, or of a question, is not legal."""
+    is_legal = is_question_id(value) if of_question else is_answer_id(value)
+    if not is_legal:
+        expected = EXPECTED_QUESTION_ID if of_question else EXPECTED_ANSWER_ID
+        raise InputError(str(path), position=position, column=column, value=value, expected=expected)

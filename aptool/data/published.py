@@ -19,8 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import polars as pl
 
 from aptool.data.collection import Collection
-from aptool.data.frames import RawTable
-from aptool.data.ids import check_id
+from aptool.data.frames import RawTable, check_id
 from aptool.data.table import pairs_of, pools_of
 from aptool.data.table_files import read_rows, read_table, table_files
 from aptool.data.writing import LabelledPool, SplitPools, write_collection

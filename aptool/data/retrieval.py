@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from aptool.data.collection import Collection
-from aptool.data.frames import id_of, read_frame, text_of
-from aptool.data.ids import check_id
+from aptool.data.frames import check_id, id_of, read_frame, text_of
 from aptool.data.runs import read_run
 from aptool.data.table_files import read_json_lines, read_rows, table_files
 from aptool.data.trec import QRELS_SCHEMA, rank_candidates, read_qrels

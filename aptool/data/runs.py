@@ -25,8 +25,7 @@ import polars as pl
 from typing_extensions import override
 
 from aptool.arguments import PathLike, check_path, check_text, is_path
-from aptool.data.frames import Table, read_frame
-from aptool.data.ids import is_answer_id
+from aptool.data.frames import Table, is_answer_id, read_frame
 from aptool.data.trec import (
     packed,
     printable,

@@ -6,7 +6,7 @@ ignored, as in trec_eval; ranks that contradict the scores are logged. Qrels may
 which has a header and lacks the second field.
 
 trec_eval reads the score ``abc`` and the relevance ``0.9`` as 0, and orders NaN arbitrarily. aptool raises an
-InputError with the line, also for an illegal id (``data.ids``).
+InputError with the line, also for an illegal id (`data.frames`).
 """
 
 import gzip
@@ -19,8 +19,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 import polars as pl
 
-from aptool.data import ids
-from aptool.data.frames import read_frame
+from aptool.data.frames import ANSWER_ID, QUESTION_ID, check_id, read_frame
 from aptool.errors import InputError
 from aptool.files import check_is_text, open_unpacked
 from aptool.paths import PathOrUrl
@@ -202,8 +201,8 @@ def _read(path: PathOrUrl, line_format: _LineFormat) -> pl.DataFrame:
         is_blank_in_id = pl.col(extra[0]).is_not_null() & pl.col("tag").str.contains(f"^({_DECIMAL})$")
         is_bad |= is_blank_in_id | rest.str.contains(_FURTHER_LINE)
     if data.translate(None, _LEGAL):  # else all ids are legal
-        is_bad |= pl.col("question_id").str.contains(ids.QUESTION_ID).not_()
-        is_bad |= pl.col("answer_id").str.contains(ids.ANSWER_ID).not_()
+        is_bad |= pl.col("question_id").str.contains(QUESTION_ID).not_()
+        is_bad |= pl.col("answer_id").str.contains(ANSWER_ID).not_()
     pair = ["question_id", "answer_id"]
     if frame.select(is_bad.any()).item() or frame.n_unique(pair) < frame.height:
         is_bad |= pl.struct(pair).is_first_distinct().not_()
@@ -240,8 +239,8 @@ def _refuse(
         expected = "a finite number" if line_format is _RUN else "a whole number of 64 bits"
         raise error(column=number, value=fields[names.index(number)], expected=expected)
     question_id, answer_id = values["question_id"], values["answer_id"]
-    ids.check_id(path, position, "question_id", question_id, of_question=True)
-    ids.check_id(path, position, "answer_id", answer_id)
+    check_id(path, position, "question_id", question_id, of_question=True)
+    check_id(path, position, "answer_id", answer_id)
     is_same = (frame["question_id"] == question_id) & (frame["answer_id"] == answer_id)
     first = numbers[is_same.arg_max() or 0]
     expected = f"each candidate of a question once; line {first} has this one already"

@@ -21,8 +21,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aptool.arguments import check_choice
-from aptool.data import ids
+from aptool.arguments import check_choice, check_one_word
+from aptool.data.frames import check_id
 from aptool.data.parquet import arrow_schema, write_tables
 from aptool.data.pools import (
     ANSWERS,
@@ -55,7 +55,7 @@ _SPLIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 class LabelledPool(NamedTuple):
     """A question, its candidates and their relevance, from an importer."""
 
-    question_id: str  # a legal id, see ``data.ids``
+    question_id: str  # a legal id, see `data.frames`
     question: str
     answer_ids: list[str]  # in the order of the source; the writer drops and counts repeated ids
     texts: list[str] | None  # of the candidates; None for shared answers
@@ -237,10 +237,10 @@ class _Split:
     def _clean(self, pool: LabelledPool) -> PoolRecord | None:
         """Apply the policies to a pool; None if the question is dropped."""
         position = f"split {self._name!r}"
-        ids.check_id(self._output, position, "question_id", pool.question_id, of_question=True)
+        check_id(self._output, position, "question_id", pool.question_id, of_question=True)
         position += f", question {pool.question_id!r}"
         for answer_id in dict.fromkeys([*pool.answer_ids, *pool.relevance]):
-            ids.check_id(self._output, position, "answer_id", answer_id)
+            check_id(self._output, position, "answer_id", answer_id)
         answer_ids = list(dict.fromkeys(pool.answer_ids))
         if not _keeps_question(self._questions, answer_ids, pool.relevance):
             self.policies[f"questions_dropped_not_{self._questions}"] += 1
@@ -280,7 +280,7 @@ def write_collection(
         >>> pool = LabelledPool("q1", "who?", ["a", "b"], ["me", "you"], {"a": 1})
         >>> write_collection("data/mine", {"train": [pool]}, name="mine", source="my own questions")
     """
-    ids.check_one_word("--name", name)
+    check_one_word("--name", name)
     check_choice("questions", questions, ("all", "answerable", "both-labels"))
     check_collection_output(path, name, overwrite=overwrite)
     output = location(path)

@@ -10,7 +10,7 @@ tie, so its input is dense ranks instead of scores. Empty rankings, which give N
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytrec_eval
@@ -21,7 +21,9 @@ from aptool.data.trec import count_ties, log_ties, to_dicts
 from aptool.environment import Tabular
 from aptool.errors import InputError, counted
 from aptool.evaluation.names import DEFAULT_MEASURES, Measure, is_mean, measure_names, parse_measures
-from aptool.evaluation.significance import Interval, bootstrap_interval
+
+if TYPE_CHECKING:
+    from aptool.evaluation.significance import Interval
 
 _HIGHEST_RELEVANCE = 1_000_000
 _KEYS = ["question_id", "answer_id"]
@@ -55,7 +57,7 @@ class Evaluation(Tabular):
     unjudged: pl.DataFrame
     groups: Mapping[str, pl.DataFrame] = field(default_factory=dict)
 
-    def intervals(self) -> dict[str, Interval]:
+    def intervals(self) -> "dict[str, Interval]":
         """Compute the 95% BCa bootstrap interval of each mean from 10,000 resamples of the questions."""
         return mean_intervals(self.per_question)
 
@@ -106,11 +108,13 @@ def averages(per_question: pl.DataFrame) -> dict[str, float]:
     return result
 
 
-def mean_intervals(per_question: pl.DataFrame) -> dict[str, Interval]:
+def mean_intervals(per_question: pl.DataFrame) -> "dict[str, Interval]":
     """Bootstrap intervals of `averages`, with the same resamples for all measures.
 
     The interval of a sum is that of the mean times the number of questions.
     """
+    from aptool.evaluation.significance import Interval, bootstrap_interval  # training needs none
+
     intervals = {}
     for column in per_question.drop(_NOT_MEASURES, strict=False):
         interval = bootstrap_interval(column.to_numpy())

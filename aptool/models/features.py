@@ -19,7 +19,6 @@ from typing_extensions import override
 
 from aptool.config import NoOptions, bounded
 from aptool.models.ragged import rows_of
-from aptool.text.bm25 import K1, B, inverse_document_frequency
 from aptool.text.tokenizer import NO_WORD, Tokens, WordTokenizer
 
 # Words in more than this share of the training texts are function words.
@@ -76,6 +75,8 @@ class _Matches(NamedTuple):
 
 
 def _bm25(matches: _Matches) -> np.ndarray:
+    from aptool.text.bm25 import K1, B  # few systems have pair features
+
     norm = K1 * (1 - B + B * matches.lengths[:, 1] / matches.mean_length)
     counts = matches.counts
     return np.log1p(matches.total(matches.idf * counts / (counts + norm[matches.pair])))
@@ -111,6 +112,8 @@ class PairFeatures(nn.Module):
 
     def learn(self, tokenizer: WordTokenizer, texts: list[str]) -> None:
         """Compute the word statistics of the training texts."""
+        from aptool.text.bm25 import inverse_document_frequency
+
         bags = WordBags.of(tokenizer.encode(texts))
         words = bags.keys % _SPAN
         df = np.bincount(words[words < len(self.idf)], minlength=len(self.idf))

@@ -15,10 +15,10 @@ from aptool.arguments import (
     check_device,
     check_integer,
     check_list,
+    check_one_word,
     check_path,
     check_text,
 )
-from aptool.data.ids import check_one_word
 from aptool.data.pools import AnyPools, as_pools
 from aptool.data.runs import Run, run_of_scores
 from aptool.environment import BACKENDS, PRECISIONS, Backend, Precision

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from aptool.data import ids
+from aptool.data import frames
 from aptool.data.collection import Collection
 from aptool.data.parquet import arrow_schema
 from aptool.data.pools import list_units, read_answers, read_pools
@@ -34,9 +34,9 @@ with_random_ids = settings(
 def test_patterns_equal_those_of_the_schemas():
     pools, answers = load_schema("pools")["properties"], load_schema("answers")["properties"]
 
-    assert pools["question_id"]["pattern"] == ids.QUESTION_ID
-    assert pools["candidates"]["items"]["properties"]["answer_id"]["pattern"] == ids.ANSWER_ID
-    assert answers["answer_id"]["pattern"] == ids.ANSWER_ID
+    assert pools["question_id"]["pattern"] == frames.QUESTION_ID
+    assert pools["candidates"]["items"]["properties"]["answer_id"]["pattern"] == frames.ANSWER_ID
+    assert answers["answer_id"]["pattern"] == frames.ANSWER_ID
 
 
 def test_white_space_and_control_characters_are_illegal():
@@ -44,17 +44,17 @@ def test_white_space_and_control_characters_are_illegal():
     assert spaces <= set(SEPARATORS)
     for character in SEPARATORS:
         for value in (character, f"a{character}", f"{character}a", f"a{character}a"):
-            assert not ids.is_answer_id(value)
-            assert not ids.is_question_id(value)
+            assert not frames.is_answer_id(value)
+            assert not frames.is_question_id(value)
 
 
 def test_first_character_of_a_question_id():
     for value, legal in {"#1": False, "\ufeffq": False, "q#1": True, "q\ufeff": True, "": False}.items():
-        assert ids.is_question_id(value) is legal
-        assert ids.is_answer_id(value) is (value != "")
+        assert frames.is_question_id(value) is legal
+        assert frames.is_answer_id(value) is (value != "")
     for value in (None, 7, 1.5, b"q", ["q"], "\ud800"):
-        assert not ids.is_question_id(value)
-        assert not ids.is_answer_id(value)
+        assert not frames.is_question_id(value)
+        assert not frames.is_answer_id(value)
 
 
 def passes(action) -> bool:
@@ -78,7 +78,7 @@ def passes(action) -> bool:
 @example(question="\ud800", answer="a")
 def test_all_readers_and_writers_agree(tmp_path, question, answer):
     """All readers and writers accept the same ids."""
-    legal = ids.is_question_id(question) and ids.is_answer_id(answer)
+    legal = frames.is_question_id(question) and frames.is_answer_id(answer)
     folder = tmp_path / "c"
 
     def write():
