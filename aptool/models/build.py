@@ -105,12 +105,11 @@ class Ranker(nn.Module):
 
     def in_bf16(self) -> "Ranker":
         """Return a ranker that encodes texts in bf16 and shares head and features with this ranker."""
-        encoder, projection = copy.deepcopy((self.encoder, self.projection))
+        projection = copy.deepcopy(self.projection)
         if projection is not None:
             projection.bfloat16()
-        return Ranker(
-            encoder.bfloat16(), self.pooling, projection=projection, head=self.head, features=self.features
-        )
+        encoder = self.encoder.in_bf16()
+        return Ranker(encoder, self.pooling, projection=projection, head=self.head, features=self.features)
 
     def score_pairs(self, questions: Ragged, answers: Ragged, features: Tensor | None = None) -> Tensor:
         """(n,) scores of pairs from their states and (n, F) features."""

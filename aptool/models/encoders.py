@@ -5,6 +5,7 @@ embeddings; encoders over a pretrained network are in ``transformer.py``. Questi
 independently by the same encoder, so the scorer encodes each distinct text once.
 """
 
+import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -64,6 +65,10 @@ class Encoder(nn.Module, ABC):
     def reads_table(self) -> bool:
         """Whether inference looks up the states in a table, which is as fast as reading them from memory."""
         return False
+
+    def in_bf16(self) -> "Encoder":
+        """Return a copy whose states are in bf16."""
+        return copy.deepcopy(self).bfloat16()
 
     @abstractmethod
     def forward(self, tokens: Ragged) -> Ragged:
@@ -190,6 +195,16 @@ class BiLstmEncoder(WordEncoder):
         self.size = 2 * options.hidden
         self.forwards = nn.LSTM(spec.dim, options.hidden, batch_first=True)
         self.backwards = nn.LSTM(spec.dim, options.hidden, batch_first=True)
+        self._dtype: torch.dtype | None = None  # of the states, if not that of the weights
+
+    @override
+    def in_bf16(self) -> Encoder:
+        """Return a copy whose states are in bf16; on a CPU its LSTMs stay in fp32, which is faster."""
+        if self.embedding.weight.is_cuda:
+            return super().in_bf16()
+        encoder = copy.deepcopy(self)
+        encoder._dtype = torch.bfloat16
+        return encoder
 
     def forward(self, tokens: Ragged) -> Ragged:
         """Encode texts; in training on a CPU, batch texts of similar length to reduce padding."""
@@ -224,7 +239,7 @@ class BiLstmEncoder(WordEncoder):
         left, _ = self.forwards(self.embedding(ids))  # (n, T, H)
         right, _ = self.backwards(self.embedding(reversed_ids))  # (n, T, H)
         left, right = left.flatten(0, 1), right.flatten(0, 1)
-        return torch.cat([left[slots[rows]], right[mirrored[rows]]], dim=1)
+        return torch.cat([left[slots[rows]], right[mirrored[rows]]], dim=1).to(self._dtype)
 
 
 class WordVectorEncoder(WordEncoder):

@@ -36,6 +36,10 @@ UNCACHED = -1
 
 MEMORY_HINT = "fewer --tokens-per-batch of aptool score, a device with more free memory, or --device cpu"
 
+# Maximum bytes of the states of a batch on a CPU. The C library returns larger tensors to the kernel, which
+# clears the pages of new ones.
+STATES_PER_BATCH = 16 << 20
+
 # Windows on a CPU: this many, or fewer of at most this many tokens.
 WINDOWS, TOKENS_PER_WINDOW = 8, 2048
 
@@ -138,7 +142,7 @@ class RankerScorer:
         """
         exact_products()
         self._device = torch.device(device)
-        self._batch = tokens_per_batch or batch_sizes(self._device).encoder
+        self._batch = tokens_per_batch or self._tokens_per_batch(ranker, 2 if precision == "bf16" else 4)
         with torch.inference_mode(), memory_for("preparing the model", MEMORY_HINT):
             cast = ranker.in_bf16() if precision == "bf16" else ranker
             self._encode = cast.inference_encoder(expected_tokens)
@@ -211,6 +215,12 @@ class RankerScorer:
         """Return the mean bytes per encoded answer, of at least one answer."""
         row = self._encode_answers(answers.take(np.zeros(1, dtype=np.int64))).values[0]
         return float(np.mean(self._kernel.row_counts(answers.lengths))) * row.nbytes
+
+    def _tokens_per_batch(self, ranker: Ranker, width: int) -> int:
+        """Return the tokens that are encoded together, of ``width`` bytes per feature of a state."""
+        tokens = batch_sizes(self._device).encoder
+        fit = STATES_PER_BATCH // (ranker.encoder.size * width)
+        return min(tokens, max(1, fit)) if self._device.type == "cpu" else tokens
 
     def _window(self, lengths: np.ndarray, batches: int, least: int = TOKENS_PER_WINDOW) -> int:
         """Return the tokens per window: at most ``batches`` batches; on a CPU, few enough for all cores."""

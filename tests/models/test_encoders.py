@@ -166,6 +166,15 @@ def test_bilstm_equals_the_equations_in_plain_python():
         )
 
 
+def test_states_of_a_bilstm_in_bf16_are_those_in_fp32_rounded():
+    encoder = ranker("ap-bilstm").encoder.eval()
+
+    for exact, rounded in zip(
+        encode(encoder, SHORT, LONG), encode(encoder.in_bf16(), SHORT, LONG), strict=True
+    ):
+        assert torch.equal(rounded, exact.bfloat16())
+
+
 @pytest.mark.parametrize("system", ["ap-cnn", "ap-bilstm"])
 def test_padding_is_the_zero_vector_and_gets_no_gradient(system):
     encoder = ranker(system).encoder.train()

@@ -7,7 +7,7 @@ import torch
 from torch import tensor
 
 from aptool.models.attention import AttentivePooling
-from aptool.models.pooling import MaxPooling, MeanPooling
+from aptool.models.pooling import MaxPooling, MeanPooling, segment_max
 from aptool.models.ragged import Ragged
 
 # Two question states against three answer states, c = 2:
@@ -74,6 +74,17 @@ def test_max_pooling_is_tanh_of_the_maximum_per_feature():
     expected = [[math.tanh(1), math.tanh(2)], [-math.tanh(0.5), -math.tanh(0.25)]]
     assert r_q.tolist() == [pytest.approx(row, abs=1e-6) for row in expected]
     assert torch.equal(r_q, r_a)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_maxima_of_wide_texts_are_those_of_each_text(dtype):
+    torch.manual_seed(0)
+    texts = [torch.randn(size, 9000).to(dtype) for size in (2, 2, 5)]
+    texts.append(-torch.rand(2, 9000).to(dtype))  # all negative or zero
+
+    maxima = segment_max(torch.cat(texts), Ragged.join(texts))
+
+    assert torch.equal(maxima, torch.stack([text.max(0).values for text in texts]))
 
 
 def test_identity_init_aligns_by_inner_products():
