@@ -5,8 +5,8 @@
     python tools/output_hashes.py > tools/oracle.txt          # record them
 
 Only public commands run, nearly all in this process. Versions, times and paths are left out of JSON before it
-is hashed. The libraries are held to instructions that every x86-64 processor has, so that machines agree; only
-trainings of word vectors differ between processors of AMD, which recorded the lines, and of Intel.
+is hashed. The libraries are held to instructions that every x86-64 processor has, so that machines agree,
+except in trainings over word vectors: the lines are those of processors of AMD, and Intel's differ.
 """
 
 import argparse
