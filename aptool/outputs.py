@@ -178,8 +178,11 @@ def delete(files: Iterable[PathOrUrl]) -> None:
         if content and content <= remaining:
             remaining -= content
             _delete_folder(folder)
+    urls = [file for file in remaining if isinstance(file, Url)]
     with ThreadPoolExecutor(_REQUESTS) as pool:
-        list(pool.map(lambda file: file.unlink(missing_ok=True), remaining))
+        list(pool.map(lambda url: url.unlink(missing_ok=True), urls))
+    for file in remaining.difference(urls):
+        file.unlink(missing_ok=True)
 
 
 def remove_tree(folder: Location) -> None:

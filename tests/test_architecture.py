@@ -118,6 +118,12 @@ def test_one_package_or_module_imports_a_library():
     assert importers_of("pytrec_eval") == {"aptool.evaluation.measures"}
 
 
+def test_the_driver_of_a_baseline_loads_no_torch():
+    code = "import sys, aptool.cluster.score; sys.exit('torch' in sys.modules)"
+
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
 def test_no_function_has_more_than_ten_parameters():
     for module, tree in MODULES.items():
         for node in ast.walk(tree):

@@ -36,7 +36,7 @@ def mutants(file: Path) -> Iterator[tuple[Path, int, str]]:
         if text is None:
             continue
         line = lines[row - 1]
-        if "raise " in line or line[:start].endswith(("strict=", "frozen=")):
+        if "raise " in line or line[:start].endswith(("strict=", "frozen=")) or line[start:].startswith("*,"):
             continue
         changed = line[:start] + text + line[end:]
         try:

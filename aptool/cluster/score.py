@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import ray
 import ray.data
-import torch
 from ray.util.metrics import Counter
 from typing_extensions import override
 
@@ -36,18 +35,8 @@ from aptool.data.pools import Unit, read_answers
 from aptool.environment import versions_of
 from aptool.errors import AptoolError, counted, located
 from aptool.files import Input
-from aptool.models.device import memory_for
-from aptool.models.hub import pinned_name
-from aptool.models.model import load_model
 from aptool.progress import Bar
-from aptool.scoring.model_system import CACHE_BYTES, ModelScorer, ModelSystem
-from aptool.scoring.ranker_scorer import Precision
 from aptool.scoring.run import Executor, Part, Record, read, write
-from aptool.scoring.sentence_transformers import (
-    SentenceTransformers,
-    SentenceTransformersScorer,
-    load_checkpoint,
-)
 from aptool.scoring.systems import Scorer, System
 
 logger = logging.getLogger(__name__)
@@ -86,20 +75,27 @@ class ClusterExecutor(Executor):
     def open(self, system: System, units: Sequence[Unit], answers: Input | None) -> Scorer:
         """Open a system as workers do, but in this process; the weights of a model are on the CPU."""
         self._file = answers
-        if isinstance(system, ModelSystem):
-            return self._open_model(replace(system, folder=pinned_name(system.folder)), units)
-        if isinstance(system, SentenceTransformers):
-            system = replace(system, folder=pinned_name(system.folder))
-            checkpoint = load_checkpoint(system)
-            each = self._reserve(system.device, checkpoint)
-            return SentenceTransformersScorer(system, checkpoint, "cuda" if each.gpus else "cpu")
+        if system.has_network:
+            return self._open_network(system, units)
         self._each = worker_resources(self.cluster, "cpu")._replace(memory=WORKER_BYTES)
         return system.open(units, read_answers(*answers) if answers is not None else None, "cpu")
 
-    def _open_model(self, system: ModelSystem, units: Sequence[Unit]) -> ModelScorer:
+    def _open_network(self, system: Any, units: Sequence[Unit]) -> Scorer:
+        # The driver of other systems does not load PyTorch.
+        from aptool.models.hub import pinned_name
+        from aptool.models.model import load_model
+        from aptool.scoring.model_system import CACHE_BYTES, ModelScorer, ModelSystem
+
+        system = replace(system, folder=pinned_name(system.folder))
+        if not isinstance(system, ModelSystem):
+            from aptool.scoring.sentence_transformers import SentenceTransformersScorer, load_checkpoint
+
+            checkpoint = load_checkpoint(system)
+            each = self._reserve(system.device, checkpoint)
+            return SentenceTransformersScorer(system, checkpoint, "cuda" if each.gpus else "cpu")
         model = load_model(system.folder)
         each = self._reserve(system.device, model.ranker)
-        precision: Precision = "fp32" if system.precision == "auto" else system.precision
+        precision = "fp32" if system.precision == "auto" else system.precision
         if not each.gpus:
             system = replace(system, cache_bytes=min(CACHE_BYTES, self.cluster.memory(each) // 3))
         elif system.precision == "auto":  # one worker tries it for all workers
@@ -107,7 +103,7 @@ class ClusterExecutor(Executor):
             precision = first_task(self.cluster, each, _try_precision, *arguments)
         return ModelScorer(system, model, "cuda" if each.gpus else "cpu", precision)
 
-    def _reserve(self, device: str, network: torch.nn.Module) -> Resources:
+    def _reserve(self, device: str, network: Any) -> Resources:
         """Set and return the resources of a worker with a network."""
         each = worker_resources(self.cluster, device, self.gpus_per_worker)
         weights = sum(tensor.nbytes for tensor in network.state_dict().values())
@@ -216,6 +212,8 @@ class ScoreUnits:
         return {"records": [pickle.dumps([(part.number, self._write(part)) for part in parts])]}
 
     def _write(self, part: Part) -> Record:
+        from aptool.models.device import memory_for
+
         unit = part.unit
         try:
             with memory_for(f"{unit.path}: {unit.position}", MEMORY_HINT):
@@ -247,11 +245,9 @@ def _join_threads() -> None:
             thread.join(max(0.0, deadline - time.monotonic()))
 
 
-def _try_precision(
-    start: Path, system: ModelSystem, units: Sequence[Unit], answers: Input | None
-) -> Precision:
-    """Pick the precision on a worker with a GPU."""
+def _try_precision(start: Path, system: System, units: Sequence[Unit], answers: Input | None) -> Any:
+    """Pick the precision of a model on a worker with a GPU."""
     os.chdir(start)
     texts = read_answers(*answers) if answers is not None else None
-    precision: Any = system.open(units, texts, "cuda").system.precision
-    return precision
+    opened: Any = system.open(units, texts, "cuda").system
+    return opened.precision

@@ -111,6 +111,7 @@ class PoolTokenizer:
 class ModelSystem(System):
     """A model: its folder, and the settings of its scores."""
 
+    has_network = True
     folder: str
     device: str = "auto"  # ``auto``, ``cpu``, ``cuda`` or a GPU such as ``cuda:1``
     precision: RequestedPrecision = "auto"  # of encoding; ``auto``: ``pick_precision``

@@ -59,6 +59,7 @@ _Block: TypeAlias = tuple[np.ndarray, np.ndarray]
 class SentenceTransformers(System):
     """A checkpoint that sentence-transformers loads and scores."""
 
+    has_network = True
     folder: str  # or a name on the hub
     device: str = "auto"  # ``auto``, ``cpu``, ``cuda`` or a GPU such as ``cuda:1``
     precision: Precision = "auto"  # ``auto`` is fp32

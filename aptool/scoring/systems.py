@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from typing_extensions import override
@@ -31,6 +31,8 @@ def baseline(name: str, *, seed: int = 0) -> "System":
 @dataclass(frozen=True)
 class System(ABC):
     """A description of something that scores pools: hashable, and small enough to send to workers."""
+
+    has_network: ClassVar[bool] = False  # its scorer computes with PyTorch, on any device
 
     @abstractmethod
     def open(
