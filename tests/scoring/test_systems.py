@@ -11,7 +11,7 @@ from aptool.data.pools import list_units, read_answers, read_pools, write_answer
 from aptool.models.model import load_model
 from aptool.scoring.model_system import ModelScorer, ModelSystem, pick_precision, same_rankings
 from aptool.scoring.ranker_scorer import RankerScorer
-from aptool.scoring.systems import Bm25, RandomScores
+from aptool.scoring.systems import Bm25, RandomScores, baseline
 from aptool.text.bm25 import WordCounts
 from aptool.text.tokenizer import WordTokenizer
 
@@ -34,6 +34,10 @@ def test_random_scores_depend_only_on_seed_and_ids(pools):
     assert [first[0], first[1]] == [second[4], second[2]]
     assert RandomScores(6).open().score(pools_once).tolist() != first.tolist()
     assert RandomScores(6).open().fingerprint != RandomScores(5).open().fingerprint
+
+
+def test_baselines_by_name():
+    assert (baseline("bm25"), baseline("random", seed=3)) == (Bm25(), RandomScores(3))
 
 
 def test_everything_that_changes_scores_is_in_the_fingerprint(model_folder):
