@@ -239,7 +239,8 @@ class BiLstmEncoder(WordEncoder):
         left, _ = self.forwards(self.embedding(ids))  # (n, T, H)
         right, _ = self.backwards(self.embedding(reversed_ids))  # (n, T, H)
         left, right = left.flatten(0, 1), right.flatten(0, 1)
-        return torch.cat([left[slots[rows]], right[mirrored[rows]]], dim=1).to(self._dtype)
+        states = torch.cat([left[slots[rows]], right[mirrored[rows]]], dim=1)
+        return states if self._dtype is None else states.to(self._dtype)
 
 
 class WordVectorEncoder(WordEncoder):
