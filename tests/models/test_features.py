@@ -49,6 +49,7 @@ def test_shares_and_counts_by_hand(tokenizer):
     assert actual["idf_overlap_count"] == pytest.approx([math.log(1 + IDF_NONE), 0, 0])
     assert actual["question_length"] == pytest.approx([math.log(5)] * 3)
     assert actual["answer_length"] == pytest.approx([math.log(5), math.log(2), 0])
+    assert columns_of(tokenizer, "river", "the river")["overlap"] == [1]
 
 
 def test_bm25_by_hand(tokenizer):

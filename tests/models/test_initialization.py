@@ -1,15 +1,20 @@
 """Training that starts from a trained model: its weights, new words, and incompatible recipes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from published import published_recipe
 from tiny import recipe
 
+from aptool.config import VectorOptions
 from aptool.data.collection import Collection
 from aptool.data.writing import LabelledPool, write_collection
 from aptool.errors import AptoolError, InputError
+from aptool.models.initialization import learned_vectors
 from aptool.models.model import load_model
+from aptool.text.tokenizer import WordTokenizer
 from aptool.text.vectors import WordVectors, write_vectors
 from aptool.training.fit import fit
 
@@ -137,3 +142,21 @@ def test_another_start_is_another_training(model_folder, other, tmp_path, aptool
     assert [finished.code for finished in (first, again, refused, changed)] == [0, 0, 1, 0]
     assert any("up to date" in line for line in again.err)
     assert "expected another path, or --overwrite" in refused.err[-1]
+
+
+def test_learned_vectors_are_cached_by_all_of_their_inputs(tmp_path):
+    words = WordTokenizer.learn(["where is the river", "the bridge is near the river"])
+    tokens = words.encode(["where is the river", "the bridge is near the river"])
+    usual = VectorOptions(dim=4)
+    inputs = [
+        (usual, 0),
+        (usual, 1),
+        (replace(usual, window=3), 0),
+        (replace(usual, epochs=2), 0),
+        (usual, 0),
+    ]
+
+    actual = [learned_vectors(words, tokens, *given, tmp_path).matrix for given in inputs]
+
+    assert len(list(tmp_path.iterdir())) == 4
+    assert np.array_equal(actual[0], actual[4])

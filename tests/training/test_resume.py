@@ -4,21 +4,16 @@ import itertools
 import re
 import shutil
 import signal
-from dataclasses import replace
 
 import forked
-import numpy as np
 import pytest
 import torch
 from dying import aptool_killed
 from recorded import recorded
 from tiny import options, recipe
 
-from aptool.config import VectorOptions
 from aptool.data.collection import Collection
 from aptool.errors import InputError
-from aptool.models.initialization import learned_vectors
-from aptool.text.tokenizer import WordTokenizer
 from aptool.training import loop
 from aptool.training.checkpoint import save_state, training_folder
 from aptool.training.fit import check_training, fit, fit_in_group
@@ -270,24 +265,6 @@ def test_everything_that_decides_the_weights_is_in_the_key(collection, tmp_path)
     keys = {check_training(collection, tiny_recipe, folder, *more).key for more in [(0,), (1,), (0, "cuda")]}
 
     assert len(keys) == 3
-
-
-def test_learned_vectors_are_cached_by_all_of_their_inputs(tmp_path):
-    words = WordTokenizer.learn(["where is the river", "the bridge is near the river"])
-    tokens = words.encode(["where is the river", "the bridge is near the river"])
-    usual = VectorOptions(dim=4)
-    inputs = [
-        (usual, 0),
-        (usual, 1),
-        (replace(usual, window=3), 0),
-        (replace(usual, epochs=2), 0),
-        (usual, 0),
-    ]
-
-    actual = [learned_vectors(words, tokens, *given, tmp_path).matrix for given in inputs]
-
-    assert len(list(tmp_path.iterdir())) == 4
-    assert np.array_equal(actual[0], actual[4])
 
 
 def test_replaced_vectors_are_another_training(collection, tmp_path):
