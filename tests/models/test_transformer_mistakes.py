@@ -36,6 +36,7 @@ def test_missing_package_is_named_with_its_extra(aptool, collection_folder, tmp_
             "encoder.name: /no/network: folder not found; expected the folder of a",
         ),
         ("ap-minilm", ["encoder.name=~/network"], "encoder.name: ~/network: folder not found"),
+        ("ap-minilm", ["encoder.name=/network"], "encoder.name: /network: folder not found"),
         ("ap-minilm", ["vectors.source=random"], "vectors.source: 'random': expected the default"),
         ("ap-minilm", ["vectors.fine_tune=false"], "vectors.fine_tune: False: expected the default"),
         ("ap-minilm", ["text.lowercase=false"], "text.lowercase: False: expected the default"),
