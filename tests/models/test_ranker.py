@@ -134,10 +134,6 @@ def test_dropout_acts_in_training_only():
         ("encoder.window=three", "encoder.window: 'three': expected an integer"),
         ("encoder.window=0", "encoder.window: 0: expected 1 or more"),
         ("encoder.features=0", "encoder.features: 0: expected 1 or more"),
-        (
-            "encoder.type=bilstm encoder.hidden=32769",
-            "encoder.hidden: 32769: expected 1 or more and below 32769",
-        ),
         ("pooling.init=zero", "pooling.init: 'zero': expected one of uniform, identity"),
         ("pooling.type=maxsim pooling.dim=401", "pooling.dim: 401: expected at most 400, the features of a"),
     ],
@@ -149,3 +145,5 @@ def test_impossible_systems_are_refused(override, message):
         with pytest.raises(InputError) as error:
             refuse(recipe)
         assert str(error.value).startswith(f"ap-cnn: {message}")
+    with pytest.raises(InputError, match="encoder.hidden: 32769: expected 1 or more and below 32769"):
+        check_recipe(load_recipe("ap-bilstm", ["encoder.hidden=32769"]))
