@@ -145,5 +145,5 @@ def test_impossible_systems_are_refused(override, message):
         with pytest.raises(InputError) as error:
             refuse(recipe)
         assert str(error.value).startswith(f"ap-cnn: {message}")
-    with pytest.raises(InputError, match="encoder.hidden: 32769: expected 1 or more and below 32769"):
+    with pytest.raises(InputError, match=r"encoder\.hidden: 32769: expected 1 or more and below 32769"):
         check_recipe(load_recipe("ap-bilstm", ["encoder.hidden=32769"]))
