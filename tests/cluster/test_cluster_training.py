@@ -164,6 +164,7 @@ def test_elastic_training_follows_a_node_that_joins_and_is_lost(
     import dying_training
     import ray.train
 
+    monkeypatch.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "20")  # it waits for the lost node, too
     often = partial(ray.train.ScalingConfig, elastic_resize_monitor_interval_s=2)
     monkeypatch.setattr("ray.train.ScalingConfig", often)
     monkeypatch.setattr("aptool.cluster.train.train_worker", dying_training.slow_worker)
