@@ -64,8 +64,9 @@ class Scorer:
 ray.init(logging_level="ERROR")
 DataContext.get_current().enable_progress_bars = False
 pools = ray.data.read_parquet(f"{folder}/test.pools.parquet", override_num_blocks=4 * cores)
+# Actors that reserve all cores would keep the tasks that list and read files from starting.
 scored = pools.map_batches(
-    Scorer, batch_format="pyarrow", batch_size=100, num_cpus=1, compute=ActorPoolStrategy(size=cores)
+    Scorer, batch_format="pyarrow", batch_size=100, num_cpus=0, compute=ActorPoolStrategy(size=cores)
 )
 with open(run, "w") as file:
     for batch in scored.iter_batches(batch_format="pyarrow", batch_size=None):
