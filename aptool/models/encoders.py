@@ -199,10 +199,10 @@ class BiLstmEncoder(WordEncoder):
 
     @override
     def in_bf16(self) -> Encoder:
-        """Return a copy whose states are in bf16; on a CPU its LSTMs stay in fp32, which is faster."""
+        """Return a copy whose states are in bf16; on a CPU it shares the LSTMs in fp32, which are faster."""
         if self.embedding.weight.is_cuda:
             return super().in_bf16()
-        encoder = copy.deepcopy(self)
+        encoder = copy.copy(self)
         encoder._dtype = torch.bfloat16
         return encoder
 

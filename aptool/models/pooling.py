@@ -10,7 +10,7 @@ two once per text.
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -170,28 +170,20 @@ def _shares_of_maxima(states: Ragged) -> Tensor:
 
 def segment_max(values: Tensor, sequences: Ragged) -> Tensor:
     """(n, ...) maximum of ``values`` (N, ...) over each of n sequences."""
-    sizes = sequences.sizes
-    if not (values.is_cuda or values.requires_grad) and len(sizes):
-        runs = np.concatenate([[0], np.flatnonzero(np.diff(sizes)) + 1, [len(sizes)]])
-        if values.numel() >= _LONG_RUN * (len(runs) - 1):
-            return _max_of_runs(values, sizes, runs)
+    if values.numel() >= _LONG_RUN and not (values.is_cuda or values.requires_grad):
+        sizes = sequences.sizes
+        starts = np.flatnonzero(np.diff(sizes, prepend=-1))  # of runs of equal length
+        if values.numel() >= _LONG_RUN * len(starts):
+            return _max_of_runs(values, sizes[starts], np.diff(starts, append=len(sizes)))
     # unsafe: verifying the lengths would synchronize with the GPU.
     return torch.segment_reduce(values, "max", lengths=sequences.lengths, axis=0, unsafe=True)
 
 
-def _max_of_runs(values: Tensor, sizes: np.ndarray, runs: np.ndarray) -> Tensor:
-    """``segment_max``, run by run of sequences of equal length: up to 15 times as fast."""
-    maxima = values.new_empty(len(sizes), *values.shape[1:])
-    row = 0
-    for first, last in pairwise(runs.tolist()):
-        size, count = int(sizes[first]), last - first
-        run = values.narrow(0, row, count * size).unflatten(0, (count, size))
-        if run.dtype == torch.bfloat16:
-            maxima[first:last] = _max_of_bits(run)
-        else:
-            torch.amax(run, 1, out=maxima.narrow(0, first, count))
-        row += count * size
-    return maxima
+def _max_of_runs(values: Tensor, lengths: np.ndarray, counts: np.ndarray) -> Tensor:
+    """``segment_max`` of runs of (R,) counts of sequences of (R,) lengths: up to 15 times as fast."""
+    maximum = _max_of_bits if values.dtype == torch.bfloat16 else partial(torch.amax, dim=1)
+    runs, shapes = values.split((counts * lengths).tolist()), np.stack([counts, lengths], axis=1).tolist()
+    return torch.cat([maximum(run.unflatten(0, shape)) for run, shape in zip(runs, shapes, strict=True)])
 
 
 def _max_of_bits(run: Tensor) -> Tensor:

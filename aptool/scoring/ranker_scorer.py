@@ -219,8 +219,9 @@ class RankerScorer:
     def _tokens_per_batch(self, ranker: Ranker, width: int) -> int:
         """Return the tokens that are encoded together, of ``width`` bytes per feature of a state."""
         tokens = batch_sizes(self._device).encoder
-        fit = STATES_PER_BATCH // (ranker.encoder.size * width)
-        return min(tokens, max(1, fit)) if self._device.type == "cpu" else tokens
+        if self._device.type != "cpu":
+            return tokens
+        return min(tokens, STATES_PER_BATCH // (ranker.encoder.size * width))
 
     def _window(self, lengths: np.ndarray, batches: int, least: int = TOKENS_PER_WINDOW) -> int:
         """Return the tokens per window: at most ``batches`` batches; on a CPU, few enough for all cores."""

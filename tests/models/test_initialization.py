@@ -1,4 +1,4 @@
-"""Training that starts from a trained model: its weights, new words, and incompatible recipes."""
+"""Initial weights: those of a trained model to start from, with new words, and vectors that are learned."""
 
 from dataclasses import replace
 

@@ -53,7 +53,7 @@ def defined(system, questions, answers, pairs):
     tokens=st.sampled_from([1, 20, 1 << 20]),
     shared=st.sampled_from([0, 2, 10**6]),
     block=st.sampled_from([1, 3, 1024]),
-    sharpness=st.sampled_from([1.0, 2.0]),
+    sharpness=st.sampled_from([1.0, 2.0, 5.0]),
 )
 def test_equal_to_the_definition_on_any_texts(name, batch, tokens, shared, block, sharpness):
     questions, answers, pairs = batch
@@ -82,7 +82,7 @@ def test_equal_to_the_definition_on_any_texts(name, batch, tokens, shared, block
     batch=batches(),
     elements=st.sampled_from([1, 200, 1 << 20]),
     tokens=st.sampled_from([20, 1 << 20]),
-    sharpness=st.sampled_from([1.0, 2.0]),
+    sharpness=st.sampled_from([1.0, 2.0, 5.0]),
 )
 def test_scores_of_a_gpu_are_equal_to_the_definition(pooling, batch, elements, tokens, sharpness):
     questions, answers, pairs = batch
