@@ -21,7 +21,15 @@ import pyarrow.compute as pc
 from typing_extensions import override
 
 from aptool.arguments import PathLike, check_path, check_paths, is_path
-from aptool.data.frames import LEGAL_ANSWER_ID, LEGAL_QUESTION_ID, Table, check, is_table, read_frame
+from aptool.data.frames import (
+    ANSWER_ID,
+    LEGAL_ANSWER_ID,
+    LEGAL_QUESTION_ID,
+    Table,
+    check,
+    is_table,
+    read_frame,
+)
 from aptool.data.parquet import (
     ParquetReader,
     arrow_schema,
@@ -240,10 +248,7 @@ def read_pools(unit: Unit, answers: Answers | None = None) -> PoolBatch:
         return place(pools[pair])
 
     pairs = _pair_columns(path, pa.Table.from_struct_array(pc.list_flatten(candidates)), place_of)
-    repeated = pl.struct("pool", "answer_id").is_first_distinct().not_()
-    rules = [LEGAL_ANSWER_ID, ("answer_id", repeated, "each answer once in a pool")]
-    frame = pl.DataFrame({"pool": pools, "answer_id": pl.Series(pairs["answer_id"])})
-    check(path, frame, rules, place_of, {"answer_id": "candidates.answer_id"})
+    _check_answer_ids(path, pools, pairs["answer_id"], place_of)
     if answers is None and pairs["text"].null_count and (beside := answers_beside(path)) is not None:
         answers = _cached_answers(str(beside), stat(beside).version)
     distinct, shared_rows, pair_answer = _resolve_texts(path, pairs, place_of, answers)
@@ -252,6 +257,21 @@ def read_pools(unit: Unit, answers: Answers | None = None) -> PoolBatch:
         *(question_ids, questions, offsets),
         *(pairs["answer_id"], distinct, pair_answer, answers, shared_rows),
     )
+
+
+def _check_answer_ids(
+    path: PathOrUrl, pools: np.ndarray, answer_ids: pa.Array, place: Callable[[int], str]
+) -> None:
+    """Raise for an illegal answer id, and for one that is repeated in its pool; ``pools`` are (P,) pools."""
+    encoded = answer_ids.dictionary_encode()
+    pairs = np.sort(pools * len(encoded.dictionary) + to_numpy(encoded.indices))
+    is_legal = pl.Series(encoded.dictionary).str.contains(ANSWER_ID).all()
+    if is_legal and (pairs[1:] != pairs[:-1]).all():
+        return
+    repeated = pl.struct("pool", "answer_id").is_first_distinct().not_()
+    rules = [LEGAL_ANSWER_ID, ("answer_id", repeated, "each answer once in a pool")]
+    frame = pl.DataFrame({"pool": pools, "answer_id": pl.Series(answer_ids)})
+    check(path, frame, rules, place, {"answer_id": "candidates.answer_id"})
 
 
 def _places(unit: Unit, sizes: list[int]) -> Callable[[int], str]:
@@ -358,11 +378,12 @@ def _resolve_texts(
             expected=f"an answer of {location(answers.path).name}",
         )
     distinct_rows, codes = np.unique(to_numpy(rows), return_inverse=True)
-    pair_answer[is_shared] = codes + len(unshared.dictionary)
-    distinct = pa.concat_arrays([unshared.dictionary, answers.texts.take(to_arrow(distinct_rows))])
-    all_rows = np.concatenate([no_rows, distinct_rows])
+    texts = answers.texts.take(to_arrow(distinct_rows))
     if not len(no_rows):
-        return distinct, all_rows, pair_answer
+        return texts, distinct_rows, codes
+    pair_answer[is_shared] = codes + len(unshared.dictionary)
+    distinct = pa.concat_arrays([unshared.dictionary, texts])
+    all_rows = np.concatenate([no_rows, distinct_rows])
     _, first = np.unique(pair_answer, return_index=True)
     order = np.argsort(first)
     return distinct.take(to_arrow(order)), all_rows[order], np.argsort(order)[pair_answer]

@@ -10,6 +10,7 @@ InputError with the line, also for an illegal id (`data.frames`).
 """
 
 import gzip
+import io
 import logging
 import math
 import re
@@ -153,12 +154,12 @@ def printable(frame: pl.DataFrame) -> pl.DataFrame:
 
 def run_lines(frame: pl.DataFrame, tag: str) -> bytes:
     """The lines of a run, ranked and printed by ``printable``."""
-    line = pl.concat_str(
-        "question_id", pl.lit(" Q0 "), "answer_id", pl.lit(" "), "rank", pl.lit(" "), "score",
-        pl.lit(f" {tag}\n"),
-    )  # fmt: skip
-    lines: str = printable(frame).select(line.str.join("")).item()
-    return lines.encode()
+    lines = printable(frame).select(
+        "question_id", pl.lit("Q0").alias("Q0"), "answer_id", "rank", "score", pl.lit(tag).alias("tag")
+    )
+    stream = io.BytesIO()
+    lines.write_csv(stream, include_header=False, separator=" ", quote_style="never")
+    return stream.getvalue()
 
 
 def packed(data: bytes | memoryview) -> bytes:

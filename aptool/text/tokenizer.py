@@ -66,6 +66,8 @@ class Tokens:
 
     def take(self, rows: np.ndarray) -> "Tokens":
         """The texts at ``rows``, in that order."""
+        if len(rows) == len(self) and np.array_equal(rows, np.arange(len(rows))):
+            return replace(self, truncated=0)  # without a copy
         lengths = self.lengths[rows]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         indices = np.repeat(self.offsets[rows] - offsets[:-1], lengths)
@@ -249,7 +251,10 @@ class WordTokenizer(TextTokenizer):
 
 
 def concatenated(parts: Sequence[Tokens]) -> Tokens:
-    """Concatenate texts."""
+    """Concatenate texts; those of a single part are not copied."""
+    parts = [part for part in parts if len(part)] or parts[:1]
+    if len(parts) == 1:
+        return parts[0]
     ends = np.cumsum([0, *(len(part.ids) for part in parts)])
     starts = [part.offsets[:-1] + shift for part, shift in zip(parts, ends[:-1], strict=True)]
     ids = np.concatenate([part.ids for part in parts])
