@@ -237,7 +237,9 @@ def read_pools(unit: Unit, answers: Answers | None = None) -> PoolBatch:
     check(path, names.to_frame(), [LEGAL_QUESTION_ID], place)
     check_distinct(path, names, "each question once", place)
     candidates = table["candidates"]
-    sizes = to_numpy(pc.fill_null(pc.list_value_length(candidates), 0))
+    sizes = (
+        pl.Series(pc.list_value_length(candidates)).fill_null(0).to_numpy()
+    )  # pc.fill_null would import pandas
     if not sizes.all():
         row = int(np.argmin(sizes))
         value, expected = candidates[row].as_py(), "a pool of at least one candidate"

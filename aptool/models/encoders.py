@@ -145,6 +145,7 @@ class CnnEncoder(WordEncoder):
         words = len(self.embedding.weight)
         return words * self.window * self.size * self.embedding.weight.element_size() <= MAX_TABLE_BYTES
 
+    @torch.no_grad()
     @override
     def inference_encoder(self, tokens: int | None = None) -> Encode:
         """Precompute the convolution per word, if the table is small and there are many tokens.
@@ -157,9 +158,11 @@ class CnnEncoder(WordEncoder):
         if not self.reads_table or (tokens is not None and tokens < words):
             return super().inference_encoder()
         slices = self.convolution.weight.view(self.size, self.window, dim)  # (c, k, d)
-        parts = [self.embedding.weight @ slices[:, j].T for j in range(self.window)]  # (V, c) each
-        parts[(self.window - 1) // 2] += self.convolution.bias
-        table = torch.cat(parts)  # (k·V, c)
+        table = slices.new_empty(self.window, words, self.size)
+        for j, part in enumerate(table):
+            torch.mm(self.embedding.weight, slices[:, j].T, out=part)
+        table[(self.window - 1) // 2] += self.convolution.bias
+        table = table.flatten(0, 1)  # (k·V, c)
         shift = words * torch.arange(self.window, device=table.device)
 
         def encode(tokens: Ragged, rows: Tensor) -> Tensor:
