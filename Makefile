@@ -115,13 +115,14 @@ hooks: $(STAMP)  ## have git run the checks of `make lint` before each commit
 	$(BIN)/python -m pip install $(QUIET) -c constraints.txt --group release
 	$(BIN)/pre-commit install
 
-release: test-wheel  ## build, check and tag a release: VERSION=0.3.0
-	$(BIN)/python -m pip install $(QUIET) -c constraints.txt --group release
+release: $(STAMP)  ## build, check and tag a release: VERSION=0.3.0
 	$(BIN)/python jobs/check_release.py '$(VERSION)'
+	$(MAKE) test-wheel
+	$(BIN)/python -m pip install $(QUIET) -c constraints.txt --group release
 	$(BIN)/python -m build --sdist --outdir dist
 	$(BIN)/python -m twine check --strict dist/*
 	git tag -a 'v$(VERSION)' -m 'aptool $(VERSION)'
-	@echo 'dist/ and the tag v$(VERSION) are ready: twine upload dist/*, git push --tags'
+	@echo 'dist/ and the tag v$(VERSION) are ready: twine upload dist/*, git push --follow-tags'
 
 clean:  ## remove the virtual environments and every cache; data/, models/ and runs/ stay
 	rm -rf .venv .venv-lowest .venv-wheel .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist site

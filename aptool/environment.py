@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
-from aptool.errors import AptoolError
+from aptool.errors import AptoolError, first_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -153,12 +153,18 @@ def requiring_torch(subject: str) -> Iterator[None]:
 def require(package: str, *, purpose: str, extra: str) -> Any:
     """Import a package of an extra, with the progress bars and retry messages of Hugging Face turned off.
 
-    Without the package, the error says that ``purpose`` needs it.
+    Without the package, the error says that ``purpose`` needs it; if it cannot be imported, why.
     """
     try:
         module: Any = import_module(package)
-    except ImportError as error:
-        raise AptoolError(_missing(package, purpose, extra)) from error
+    except Exception as error:  # of a damaged installation
+        if isinstance(error, ModuleNotFoundError) and f"{package}.".startswith(f"{error.name}."):
+            raise AptoolError(_missing(package, purpose, extra)) from error
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        reason = f"which cannot be imported: {type(cause).__name__}: {first_line(cause)}"
+        raise AptoolError(f"{purpose} needs {package}, {reason}") from error
     if package == "transformers":
         module.logging.set_verbosity_error()
         module.logging.disable_progress_bar()

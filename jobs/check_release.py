@@ -20,16 +20,29 @@ def problems(version: str) -> list[str]:
     if "aptool[" not in install_command("torch"):
         reasons.append("aptool/environment.py: install_command installs from a copy; expected from PyPI")
     headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
-    if not re.fullmatch(re.escape(version) + r", \d{4}-\d{2}-\d{2}", headings[0]):
+    dated = re.fullmatch(re.escape(version) + r", (\d{4}-\d{2}-\d{2})", headings[0])
+    if not dated:
         reasons.append(
             f"CHANGELOG.md: {headings[0]!r}; expected '{version}, YYYY-MM-DD' as the first heading"
         )
-    changed = subprocess.run(
-        ["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
-    if changed:
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    for line in (f"version: {version}", *([f"date-released: {dated[1]}"] if dated else [])):
+        if line not in citation.splitlines():
+            reasons.append(f"CITATION.cff: expected the line {line!r}")
+    for page in ("README.md", "docs/start.md", "docs/install.md", "docs/results/paper.md"):
+        text = (ROOT / page).read_text(encoding="utf-8")
+        if found := re.findall(r"no.* on PyPI|install [^`\n]*\"\.\[", text):
+            reasons.append(f"{page}: {found[0]!r}; expected an installation from PyPI")
+    if _git("tag", "--list", f"v{version}"):
+        reasons.append(f"the tag v{version} exists")
+    if changed := _git("status", "--porcelain"):
         reasons.append(f"files are not committed: {', '.join(line[3:] for line in changed.splitlines())}")
     return reasons
+
+
+def _git(*arguments: str) -> str:
+    """The output of a git command in this repository."""
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
 if __name__ == "__main__":

@@ -244,6 +244,14 @@ def test_what_a_checkpoint_lacks_is_one_line(aptool, network, pools, tmp_path, m
     assert not (tmp_path / "r.run").exists()
 
 
+def test_a_package_that_cannot_be_imported_is_one_line_with_the_reason(tmp_path, monkeypatch):
+    (tmp_path / "broken.py").write_text("raise ImportError('no model') from RuntimeError('no nms')")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    with pytest.raises(AptoolError, match=r"which cannot be imported: RuntimeError: no nms$"):
+        sentence_transformers.require("broken", purpose="x", extra="report")
+
+
 def test_openvino_is_asked_for_the_precision(network, monkeypatch):
     asked = []
 
