@@ -32,7 +32,7 @@ $(DOCS_STAMP): $(STAMP)
 eval: $(STAMP)  ## run the experiments of jobs/eval.toml, print their MAP/MRR table, write a report
 	$(BIN)/aptool matrix jobs/eval.toml --jobs auto --output runs/eval
 	$(if $(RECORD),$(BIN)/python -m bench.record runs/eval $(RECORD))
-	$(BIN)/aptool report runs/eval
+	$(BIN)/aptool report runs/eval --overwrite
 
 reproduce: $(STAMP)  ## print the paper's tables with our figures: DATA=FOLDER VECTORS=FILE [QUICK=1: one seed]
 	@test -n '$(DATA)' && test -n '$(VECTORS)' || { echo 'make reproduce DATA=FOLDER VECTORS=FILE' >&2; exit 2; }

@@ -4,7 +4,6 @@ The exit code is 130 or 143. A signal during imports is handled here too, since 
 replace or lose the exception.
 """
 
-import contextlib
 import os
 import signal
 import sys
@@ -35,8 +34,8 @@ def main() -> NoReturn:
     try:
         run(_received)
     except SystemExit as stop:
+        _flush()
         if _received and isinstance(stop.code, int):  # threads of Ray may crash while the interpreter ends
-            _flush()
             os._exit(stop.code)
         raise
     except Exception:
@@ -56,9 +55,14 @@ def _open_closed_streams() -> None:
 
 
 def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # a full disk, or a closed stream
+    """Flush stdout and stderr; the interpreter would exit with 120 if it could not."""
+    for number, stream in enumerate((sys.stdout, sys.stderr), 1):
+        try:
             stream.flush()
+        except (OSError, ValueError):  # a full disk, or a closed stream
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, number)
+            os.close(null)
 
 
 def _end(number: int, frame: FrameType | None = None) -> NoReturn:

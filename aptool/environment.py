@@ -136,7 +136,7 @@ def versions_of(*libraries: str) -> dict[str, str]:
 
 def install_command(extra: str) -> str:
     """The command that installs an extra of aptool, for error messages; aptool is not on PyPI yet."""
-    return f'`python -m pip install ".[{extra}]"` in a copy of the aptool repository'
+    return f'`python -m pip install -e ".[{extra}]"` in a copy of the aptool repository'
 
 
 @contextlib.contextmanager

@@ -37,7 +37,10 @@ class Bar:
         self._logged = now
         parts = [f"{self._name}: {self._done:,} of {self._total:,} {self._unit}"]
         speed = (self._done - self._initial) / max(now - self._started, 1e-9)  # without resumed work
-        parts.append(f"{speed:,.{0 if speed >= 10 else 1}f} {self._unit}/s")
+        rate = f"{speed:,.{0 if speed >= 10 else 1}f} {self._unit}/s"
+        if 0 < speed < 0.1:
+            rate = f"{1 / speed:,.0f} s per {self._unit.removesuffix('s')}"
+        parts.append(rate)
         if speed > 0 and self._done < self._total:
             parts.append(f"{timedelta(seconds=round((self._total - self._done) / speed))} left")
         logger.info(", ".join([*parts, *([self._detail] if self._detail else [])]))

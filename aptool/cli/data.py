@@ -99,7 +99,7 @@ def _report_collection(collection: Collection) -> None:
                 f"{split}: the first stage missed {missed:,} of {relevant:,} relevant answers "
                 f"({missed / relevant:.1%}){more}"
             )
-    logger.info(f"written: {collection.path}")
+    logger.info(f"collection: {collection.path}")
 
 
 @click.group()
@@ -198,7 +198,7 @@ def _print_leaks(path: str) -> None:
         click.echo(
             f"  {leak.questions.near:,} of {leak.questions.total:,} questions of {leak.split} have a near "
             f"copy in {leak.earlier} ({leak.questions.same:,} word for word), {leak.answers.near:,} of "
-            f"{leak.answers.total:,} relevant answers ({leak.answers.same:,} word for word)"
+            f"{leak.answers.total:,} distinct relevant answers ({leak.answers.same:,} word for word)"
         )
         if leak.examples:
             pairs = ", ".join(f"{question} and {earlier}" for question, earlier in leak.examples)

@@ -172,4 +172,4 @@ def report(
         read = runs_of_files(zip(names, paths, strict=True), qrels, texts, parse_measures(measures))
         page = location("report.html") if output is None else output
     write_report(read, page, baseline=baseline, questions=questions, device=device, overwrite=overwrite)
-    click.echo(f"{page}: {stat(page).size / 1e6:.1f} MB")
+    click.echo(f"{page}: {stat(page).size / 1e6:.2f} MB")

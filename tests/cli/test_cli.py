@@ -113,12 +113,12 @@ def test_closed_pipe_prints_no_error(tmp_path):
     assert finished.stderr == ""
 
 
-@pytest.mark.parametrize("streams", ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-", "2>/dev/full"])
+@pytest.mark.parametrize("streams", ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-", "2>/dev/full", "1>/dev/full"])
 def test_closed_or_full_streams_change_no_output(tmp_path, streams):
     qrels, run = tmp_path / "x.qrels", tmp_path / "x.run"
     qrels.write_text("q1 0 a1 1\n", encoding="utf-8")
     run.write_text("q1 Q0 a1 1 2.0 t\nq1 Q0 a2 2 1.0 t\n", encoding="utf-8")
-    command = f"exec {sys.executable} -m aptool"
+    command = f"exec env -u PYTHONUNBUFFERED {sys.executable} -m aptool"
 
     evaluated = subprocess.run(
         f"{command} eval x.run --qrels x.qrels --per-question x.csv {streams}",
@@ -128,7 +128,7 @@ def test_closed_or_full_streams_change_no_output(tmp_path, streams):
         timeout=60,
     )
 
-    assert evaluated.returncode == 0
+    assert evaluated.returncode == (streams == "1>/dev/full")
     assert (b"1.0000" in evaluated.stdout) == ("1>" not in streams)
     assert (tmp_path / "x.csv").read_text(encoding="utf-8").count("\n") == 2
 

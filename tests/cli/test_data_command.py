@@ -38,7 +38,7 @@ def test_import_prints_counts_and_applied_policies(tmp_path, wikiqa):
         "train: warning: mean pool size 2.0 candidates: a random order already scores high",
         "train: duplicate candidates dropped: 1",
         "train: questions dropped not answerable: 1",
-        f"written: {tmp_path}/out",
+        f"collection: {tmp_path}/out",
     ]
 
 

@@ -20,7 +20,7 @@ CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 def start_page() -> str:
     """The commands of the page as one bash script."""
     script = "\n".join(block.text for block in blocks("docs/start.md") if block.language == "sh")
-    assert f" --index-url {CPU_INDEX}\n" in script
+    assert f" --index-url {CPU_INDEX} &&\n" in script
     return script if _is_reachable(CPU_INDEX) else script.replace(f" --index-url {CPU_INDEX}", "")
 
 
