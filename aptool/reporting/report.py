@@ -71,6 +71,7 @@ def write_report(
         warn_of_added(judged.qrels)
         logger.info(f"{name}: charts")
         sections.append(_section(results, differences, runs.command))
+        logger.info(f"{name}: {' '.join(sections[-1]['conclusion'])}")
     values = {
         "collections": sections,
         "systems": len(names),
