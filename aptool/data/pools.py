@@ -237,9 +237,8 @@ def read_pools(unit: Unit, answers: Answers | None = None) -> PoolBatch:
     check(path, names.to_frame(), [LEGAL_QUESTION_ID], place)
     check_distinct(path, names, "each question once", place)
     candidates = table["candidates"]
-    sizes = (
-        pl.Series(pc.list_value_length(candidates)).fill_null(0).to_numpy()
-    )  # pc.fill_null would import pandas
+    # ``pc.fill_null`` would import pandas.
+    sizes = pl.Series(pc.list_value_length(candidates)).fill_null(0).to_numpy()
     if not sizes.all():
         row = int(np.argmin(sizes))
         value, expected = candidates[row].as_py(), "a pool of at least one candidate"

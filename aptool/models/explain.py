@@ -135,7 +135,7 @@ def explain_pairs(model: LoadedModel, pairs: Sequence[tuple[str, str]]) -> list[
     exact_products()
     if not gives_weights(model):
         name = model.recipe.pooling["type"]
-        expected = "attentive or max pooling, or one that matches tokens"
+        expected = "attentive or max pooling, or one that matches tokens, as in ap-cnn, qa-cnn, maxsim-minilm"
         raise AptoolError(f"pooling {name!r} has no weights of words; expected {expected}")
     return [_explain(model, question, answer) for question, answer in pairs]
 
