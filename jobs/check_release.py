@@ -20,15 +20,15 @@ def problems(version: str) -> list[str]:
     if "aptool[" not in install_command("torch"):
         reasons.append("aptool/environment.py: install_command installs from a copy; expected from PyPI")
     headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
-    dated = re.fullmatch(re.escape(version) + r", (\d{4}-\d{2}-\d{2})", headings[0])
-    if not dated:
+    expected = [f"version: {version}"]
+    if dated := re.fullmatch(re.escape(version) + r", (\d{4}-\d{2}-\d{2})", headings[0]):
+        expected.append(f"date-released: {dated[1]}")
+    else:
         reasons.append(
             f"CHANGELOG.md: {headings[0]!r}; expected '{version}, YYYY-MM-DD' as the first heading"
         )
-    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-    for line in (f"version: {version}", *([f"date-released: {dated[1]}"] if dated else [])):
-        if line not in citation.splitlines():
-            reasons.append(f"CITATION.cff: expected the line {line!r}")
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8").splitlines()
+    reasons += [f"CITATION.cff: expected the line {line!r}" for line in expected if line not in citation]
     for page in ("README.md", "docs/start.md", "docs/install.md", "docs/results/paper.md"):
         text = (ROOT / page).read_text(encoding="utf-8")
         if found := re.findall(r"no.* on PyPI|install [^`\n]*\"\.\[", text):

@@ -22,7 +22,6 @@ from typing_extensions import override
 
 from aptool.arguments import PathLike, check_path, check_paths, is_path
 from aptool.data.frames import (
-    ANSWER_ID,
     LEGAL_ANSWER_ID,
     LEGAL_QUESTION_ID,
     Table,
@@ -264,15 +263,13 @@ def _check_answer_ids(
     path: PathOrUrl, pools: np.ndarray, answer_ids: pa.Array, place: Callable[[int], str]
 ) -> None:
     """Raise for an illegal answer id, and for one that is repeated in its pool; ``pools`` are (P,) pools."""
-    encoded = answer_ids.dictionary_encode()
-    pairs = np.sort(pools * len(encoded.dictionary) + to_numpy(encoded.indices))
-    is_legal = pl.Series(encoded.dictionary).str.contains(ANSWER_ID).all()
-    if is_legal and (pairs[1:] != pairs[:-1]).all():
-        return
-    repeated = pl.struct("pool", "answer_id").is_first_distinct().not_()
-    rules = [LEGAL_ANSWER_ID, ("answer_id", repeated, "each answer once in a pool")]
-    frame = pl.DataFrame({"pool": pools, "answer_id": pl.Series(answer_ids)})
-    check(path, frame, rules, place, {"answer_id": "candidates.answer_id"})
+    encoded, names = answer_ids.dictionary_encode(), {"answer_id": "candidates.answer_id"}
+    codes = to_numpy(encoded.indices)
+    distinct = pl.DataFrame({"answer_id": pl.Series(encoded.dictionary)})  # in the order of their first pairs
+    check(path, distinct, [LEGAL_ANSWER_ID], lambda row: place(int(np.argmax(codes == row))), names)
+    pairs = pl.DataFrame({"pair": pools * len(distinct) + codes, "answer_id": pl.Series(answer_ids)})
+    repeated = pl.col("pair").is_first_distinct().not_()
+    check(path, pairs, [("answer_id", repeated, "each answer once in a pool")], place, names)
 
 
 def _places(unit: Unit, sizes: list[int]) -> Callable[[int], str]:
