@@ -11,7 +11,7 @@ Otherwise a GPU sums in any order, so the last bits of weights and scores may di
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -43,6 +43,12 @@ def pick_device(name: str) -> torch.device:
 def has_tensor_cores(device: torch.device) -> bool:
     """Whether a GPU multiplies bf16 in hardware (Ampere and later)."""
     return torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def multiplies_bf16() -> bool:
+    """Whether the CPU multiplies bf16 in hardware; if PyTorch does not say, it does not."""
+    capabilities: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16"))
 
 
 def check_precision(option: str, precision: str, device: torch.device) -> None:

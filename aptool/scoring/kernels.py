@@ -30,7 +30,7 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 from aptool.models.attention import AttentivePooling
-from aptool.models.device import batch_sizes, send
+from aptool.models.device import batch_sizes, multiplies_bf16, send
 from aptool.models.matching import MaxSimPooling, MeanMaxSimPooling
 from aptool.models.pooling import (
     EPSILON,
@@ -55,6 +55,9 @@ ELEMENTS = 1 << 28
 # Matrix products are fastest with multiples of this dimension, so the last state of an answer is repeated; a
 # repeated state changes no maximum.
 ALIGNED = 16
+
+# A product of bf16 is prepared per shape on a CPU, so question tokens are padded to multiples of this number.
+SHAPE = 64
 
 # Pairs per block: few enough that their vectors stay in the cache of a core until they are compared.
 PAIRS_PER_BLOCK = 1024
@@ -176,7 +179,7 @@ class Kernel(ABC):
         return _in_fp32(states)
 
     def groups_by_answer(self, pair_answer: np.ndarray) -> bool:
-        """Whether ``score_pairs`` groups pairs by answer on a CPU; the scores then depend on no other pair.
+        """Whether ``score_pairs`` groups pairs by answer on a CPU; fp32 scores then depend on no other pair.
 
         If it does for several sets of pairs, it does for their union.
         """
@@ -406,7 +409,8 @@ class EncodedQuestions(NamedTuple):
     """Questions: their states, the rows of Qᵀ U, and the sharpness of the pooling."""
 
     states: Ragged  # values (N, c)
-    projected: Tensor  # (N, c)
+    projected: Tensor  # (N, c) fp32
+    rounded: Tensor  # (N, c) in the precision of products with shared answers on a CPU
     sharpness: float
 
 
@@ -432,23 +436,25 @@ class AttentiveKernel(Kernel):
     def prepare_questions(self, states: Ragged) -> EncodedQuestions:
         values = states.values.float()
         projected = product(values, self.pooling.U)
-        return EncodedQuestions(states.with_values(values), projected, self.pooling.sharpness)
+        rounded = projected.to(states.values.dtype) if multiplies_bf16() else projected
+        return EncodedQuestions(states.with_values(values), projected, rounded, self.pooling.sharpness)
 
     @override
     def score_pairs(self, questions: EncodedQuestions, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
-        states, projected, sharpness = questions
+        states, projected, _, sharpness = questions
         if projected.is_cuda:
             score = partial(_score_padded, states, sharpness)
             return score_padded(states.with_values(projected), answers, answers.lengths, pairs, score)
         if not pairs.by_answer:
             return _by_question(questions, answers.joined(self._workspace), pairs)
         bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(pairs.counts)])
-        block = max(1, PAIRS_PER_BLOCK * len(pairs.counts) // len(pairs.questions))
+        # A block has answers of one number of rows, whose similarities are in one tensor.
+        block = np.arange(len(pairs.counts)) * len(pairs.questions) // (PAIRS_PER_BLOCK * len(pairs.counts))
+        cuts = np.flatnonzero(np.diff(answers.counts) | np.diff(block)) + 1
         scores = []
-        for first in range(0, len(pairs.counts), block):
-            last = min(first + block, len(pairs.counts))
+        for first, last in pairwise([0, *cuts.tolist(), len(pairs.counts)]):
             block_pairs = Pairs(pairs.questions[bounds[first] : bounds[last]], pairs.counts[first:last])
-            scores.append(_by_answer(questions, answers, first, block_pairs))
+            scores.append(_by_answer(questions, answers.select(np.arange(first, last)), block_pairs))
         return torch.cat(scores)
 
     @override
@@ -457,45 +463,49 @@ class AttentiveKernel(Kernel):
         return len(pair_answer) >= SHARED * int(np.count_nonzero(np.bincount(pair_answer)))
 
 
-def _by_answer(questions: EncodedQuestions, answers: EncodedAnswers, first: int, pairs: Pairs) -> Tensor:
-    """(P,) scores of the pairs of consecutive answers from answer ``first``.
+def _by_answer(questions: EncodedQuestions, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
+    """(P,) scores of the pairs of n answers of L rows each.
 
-    Each answer takes one product with the tokens of all its K questions.
+    Each answer takes one product with the S tokens of all its K questions.
     """
-    states, projected, sharpness = questions
-    rows = states.rows(pairs.questions)  # (S,) the question tokens of every pair, pair after pair
+    states, counts = questions.states, pairs.counts
     sizes = states.sizes[pairs.questions]  # (P,) question tokens of each pair
-    question_tokens = Ragged.of_sizes(rows, sizes)
-    r_a = torch.empty(len(sizes), projected.shape[1])
-    g_q = torch.empty(len(rows))
-    lengths, pair, token = question_tokens.lengths, 0, 0
-    for number, (count, tokens) in enumerate(
-        zip(
-            pairs.counts.tolist(),
-            np.add.reduceat(sizes, np.cumsum(pairs.counts) - pairs.counts).tolist(),
-            strict=True,
-        )
-    ):
-        A = answers.rows(first + number).float()  # (L, c)
-        length = int(answers.lengths[first + number])
-        # Eq. 13 before its tanh: (s, L).
-        G = product(projected.index_select(0, rows[token : token + tokens]), A.T)
-        torch.amax(G, 1, out=g_q[token : token + tokens])  # eq. 14 before its tanh: (s,)
-        # Eq. 15 before its tanh: (K, L).
-        g_a = torch.segment_reduce(G, "max", lengths=lengths[pair : pair + count], axis=0, unsafe=True)
-        sigma_a = _weights(g_a.tanh_(), sharpness)[:, :length]  # eq. 16 for the answer
-        product(sigma_a, A[:length], out=r_a[pair : pair + count])  # eq. 18: (K, c)
-        pair, token = pair + count, token + tokens
-    sigma_q = _weights(g_q.tanh_(), sharpness)  # eq. 14 and 16: (S,)
+    ends = np.cumsum(counts)  # (n,)
+    tokens = np.add.reduceat(sizes, ends - counts)  # (n,) question tokens of each answer
+    stored = answers.ragged().values.unflatten(0, (len(counts), -1))  # (n, L, c)
+    A, padding = stored.float(), np.zeros_like(tokens)
+    factors: Sequence[Tensor] = A.mT.unbind()
+    if questions.rounded.dtype == torch.bfloat16:
+        factors, padding = stored.mT.unbind(), -tokens % SHAPE
+    # The last question of an answer repeats its last token, which changes no maximum.
+    padded = sizes.copy()
+    padded[ends - 1] += padding
+    first = (np.cumsum(states.sizes) - states.sizes)[pairs.questions]
+    rows = torch.from_numpy(np.minimum(rows_of(first, padded), np.repeat(first + sizes - 1, padded)))
+    splits = (tokens + padding).tolist()
+    G = torch.empty(len(rows), A.shape[1], dtype=factors[0].dtype)  # eq. 13 before its tanh
+    for of_answer, factor, result in zip(rows.split(splits), factors, G.split(splits), strict=True):
+        product(questions.rounded.index_select(0, of_answer), factor, out=result)
+    G = G.float()
+    is_token = torch.from_numpy(rows_of(np.cumsum(padded) - padded, sizes))
+    sigma_q = _weights(G.amax(1)[is_token].tanh_(), questions.sharpness)  # eq. 14 and 16: (N,)
+    g_a = torch.segment_reduce(G, "max", lengths=torch.from_numpy(padded), axis=0, unsafe=True)
+    sigma_a = _weights(g_a.tanh_(), questions.sharpness)  # eq. 15 and 16: (P, L)
+    sigma_a *= torch.arange(A.shape[1]) < torch.from_numpy(np.repeat(answers.lengths, counts))[:, None]
+    r_a = torch.empty(len(sizes), A.shape[2])
+    splits = counts.tolist()
+    for weights, factor, result in zip(sigma_a.split(splits), A.unbind(), r_a.split(splits), strict=True):
+        product(weights, factor, out=result)  # eq. 18: (K, c)
+    offsets = torch.from_numpy(np.cumsum(sizes) - sizes)
     r_q = F.embedding_bag(
-        rows, states.values, question_tokens.offsets[:-1], mode="sum", per_sample_weights=sigma_q
+        rows[is_token], states.values, offsets, mode="sum", per_sample_weights=sigma_q
     )  # eq. 17: (P, c)
     return cosines(r_q, r_a)  # eq. 11
 
 
 def _by_question(questions: EncodedQuestions, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
     """Compute one product per question, with the tokens of all its K answers, which are in one batch."""
-    states, projected, sharpness = questions
+    states, projected, _, sharpness = questions
     pair_answers = pairs.answers
     order = np.argsort(pairs.questions, kind="stable")
     present, firsts = np.unique(pairs.questions[order], return_index=True)

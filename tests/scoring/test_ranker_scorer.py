@@ -60,10 +60,10 @@ def test_equal_to_the_definition_on_any_texts(name, batch, tokens, shared, block
     questions, answers = TOKENIZER.encode(questions, LIMIT), TOKENIZER.encode(answers, LIMIT)
     system = system_of(name)
     system.pooling.sharpness = sharpness
-
-    with mock.patch.multiple(kernels, SHARED=shared, PAIRS_PER_BLOCK=block):
-        scorer = RankerScorer(system, tokens_per_batch=tokens)
-        scores = scorer.score(questions, answers, pairs[:, 0], pairs[:, 1])
+    arguments = questions, answers, pairs[:, 0], pairs[:, 1]
+    with mock.patch.multiple(kernels, SHARED=shared, PAIRS_PER_BLOCK=block, multiplies_bf16=lambda: True):
+        scores = RankerScorer(system, tokens_per_batch=tokens).score(*arguments)
+        rounded = RankerScorer(system, precision="bf16", tokens_per_batch=tokens).score(*arguments)
 
     expected = defined(system, questions, answers, pairs)
     with torch.inference_mode():  # all pairs, as training compares them
@@ -71,9 +71,9 @@ def test_equal_to_the_definition_on_any_texts(name, batch, tokens, shared, block
     np.testing.assert_allclose(every.numpy()[pairs[:, 0], pairs[:, 1]], expected, atol=1e-5, rtol=0)
     assert scores.dtype == np.float32
     np.testing.assert_allclose(scores, expected, atol=1e-5, rtol=0)
-    # The same ranking: where the definition tells two pairs apart, so does the scorer, the same way round.
+    np.testing.assert_allclose(rounded, expected, atol=2e-2, rtol=0)
     above = expected[:, None] - expected > 1e-6
-    assert (scores[:, None] > scores)[above].all()
+    assert (scores[:, None] > scores)[above].all()  # the same ranking
 
 
 @pytest.mark.parametrize("pooling", OVER_STATES)
