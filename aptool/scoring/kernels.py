@@ -449,7 +449,7 @@ class AttentiveKernel(Kernel):
             return _by_question(questions, answers.joined(self._workspace), pairs)
         bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(pairs.counts)])
         # A block has answers of one number of rows, whose similarities are in one tensor.
-        block = np.arange(len(pairs.counts)) * len(pairs.questions) // (PAIRS_PER_BLOCK * len(pairs.counts))
+        block = bounds[:-1] // PAIRS_PER_BLOCK
         cuts = np.flatnonzero(np.diff(answers.counts) | np.diff(block)) + 1
         scores = []
         for first, last in pairwise([0, *cuts.tolist(), len(pairs.counts)]):
