@@ -135,7 +135,8 @@ class RankerScorer:
     ) -> None:
         """Create a scorer of a ranker in evaluation mode, on its device.
 
-        ``precision`` is that of encoding; alignments, softmaxes and cosines are always in fp32.
+        ``precision`` is that of encoding and, on CPUs that multiply bf16, of the alignment with shared
+        answers; other alignments, softmaxes and cosines are always in fp32.
         ``cache_bytes`` limits the cache of encoded answers between calls of ``score``; on a CPU, states that
         are looked up in a table are not cached.
         ``expected_tokens`` is the number of tokens to encode before the weights change, if known.
