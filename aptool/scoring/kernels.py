@@ -5,8 +5,8 @@ text encoded once: it selects the states that it needs, and divides the work int
 question and per pair.
 
 On a CPU, attentive pooling aligns a text with all its partners in a single matrix product over the
-concatenated states of the partners, without padding or masks. Pairs are therefore grouped by one of their
-texts: all pairs of an answer, or all pairs of a question.
+concatenated states of the partners, without padding them to one length. Pairs are therefore grouped by one of
+their texts: all pairs of an answer, or all pairs of a question.
 
 On a GPU, launches are expensive and padding is cheap (``score_padded``): answers of similar length are
 batched, each with the tokens of all its questions. Padding repeats the last row of a text, which changes no
@@ -436,7 +436,9 @@ class AttentiveKernel(Kernel):
     def prepare_questions(self, states: Ragged) -> EncodedQuestions:
         values = states.values.float()
         projected = product(values, self.pooling.U)
-        rounded = projected.to(states.values.dtype) if multiplies_bf16() else projected
+        rounded = projected
+        if not values.is_cuda and multiplies_bf16():
+            rounded = projected.to(states.values.dtype)
         return EncodedQuestions(states.with_values(values), projected, rounded, self.pooling.sharpness)
 
     @override
@@ -473,10 +475,10 @@ def _by_answer(questions: EncodedQuestions, answers: EncodedAnswers, pairs: Pair
     ends = np.cumsum(counts)  # (n,)
     tokens = np.add.reduceat(sizes, ends - counts)  # (n,) question tokens of each answer
     stored = answers.ragged().values.unflatten(0, (len(counts), -1))  # (n, L, c)
-    A, padding = stored.float(), np.zeros_like(tokens)
-    factors: Sequence[Tensor] = A.mT.unbind()
-    if questions.rounded.dtype == torch.bfloat16:
-        factors, padding = stored.mT.unbind(), -tokens % SHAPE
+    A = stored.float()
+    is_rounded = questions.rounded.dtype == torch.bfloat16
+    factors = (stored if is_rounded else A).mT.unbind()
+    padding = -tokens % (SHAPE if is_rounded else 1)  # (n,)
     # The last question of an answer repeats its last token, which changes no maximum.
     padded = sizes.copy()
     padded[ends - 1] += padding
@@ -488,7 +490,7 @@ def _by_answer(questions: EncodedQuestions, answers: EncodedAnswers, pairs: Pair
         product(questions.rounded.index_select(0, of_answer), factor, out=result)
     G = G.float()
     is_token = torch.from_numpy(rows_of(np.cumsum(padded) - padded, sizes))
-    sigma_q = _weights(G.amax(1)[is_token].tanh_(), questions.sharpness)  # eq. 14 and 16: (N,)
+    sigma_q = _weights(G.amax(1)[is_token].tanh_(), questions.sharpness)  # eq. 14 and 16: of every token
     g_a = torch.segment_reduce(G, "max", lengths=torch.from_numpy(padded), axis=0, unsafe=True)
     sigma_a = _weights(g_a.tanh_(), questions.sharpness)  # eq. 15 and 16: (P, L)
     sigma_a *= torch.arange(A.shape[1]) < torch.from_numpy(np.repeat(answers.lengths, counts))[:, None]
