@@ -88,10 +88,10 @@ class AttentivePooling(VectorPooling):
         groups = similar_lengths(states)
         sums = []
         for weight_group, state_group in zip(weights.grouped(groups), states.grouped(groups), strict=True):
-            sigma = weight_group.padded()[0]  # (n', T, k)
+            sigma, dense = state_group.pad(weight_group.values, state_group.values)  # (n', T, k), (n', T, c)
             if not self.similarity.is_cosine:
                 sigma = sigma / sigma.sum(1, keepdim=True)
-            sums.append(sigma.transpose(1, 2) @ state_group.padded()[0])
+            sums.append(sigma.transpose(1, 2) @ dense)
         if len(groups) == 1:
             return sums[0]
         inverse = send(np.argsort(np.concatenate(groups)), states.values.device)

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 from aptool.config import WIDEST, NoOptions, Recipe, bounded
+from aptool.models.device import send
 from aptool.models.ragged import Ragged
 from aptool.text.tokenizer import PAD, TextTokenizer, WordTokenizer
 
@@ -173,11 +174,15 @@ class CnnEncoder(WordEncoder):
 
     def windows(self, tokens: Ragged) -> Tensor:
         """(N, k) int64 ids in the window of each token, PAD outside its text."""
-        position, length = tokens.positions()  # (N,), (N,)
+        ids = tokens.values
+        texts = tokens.on_host() if tokens.is_indexed_on_host(len(ids) * self.window) else tokens
+        position, length = texts.positions()  # (N,), (N,)
         shift = torch.arange(self.window, device=position.device) - (self.window - 1) // 2  # (k,)
         in_text = (position[:, None] + shift >= 0) & (position[:, None] + shift < length[:, None])  # (N, k)
-        index = torch.arange(len(position), device=position.device)[:, None] + shift
-        return torch.where(in_text, tokens.values[index.clamp(0, len(position) - 1)], PAD)
+        index = torch.where(in_text, texts.row_numbers()[:, None] + shift, len(ids))
+        if texts is not tokens:
+            index = send(index.numpy(), ids.device)
+        return F.pad(ids, (0, 1), value=PAD)[index]
 
 
 class BiLstmEncoder(WordEncoder):

@@ -176,7 +176,7 @@ def segment_max(values: Tensor, sequences: Ragged) -> Tensor:
         if values.numel() >= _LONG_RUN * len(starts):
             return _max_of_runs(values, sizes[starts], np.diff(starts, append=len(sizes)))
     # unsafe: verifying the lengths would synchronize with the GPU.
-    return torch.segment_reduce(values, "max", lengths=sequences.lengths, axis=0, unsafe=True)
+    return torch.segment_reduce(values, "max", offsets=sequences.offsets, axis=0, unsafe=True)
 
 
 def _max_of_runs(values: Tensor, lengths: np.ndarray, counts: np.ndarray) -> Tensor:
@@ -201,8 +201,8 @@ def _max_of_bits(run: Tensor) -> Tensor:
 
 def segment_mean(sequences: Ragged) -> Tensor:
     """(n, ...) mean of the values (N, ...) over each of n sequences."""
-    lengths = sequences.lengths
-    return torch.segment_reduce(sequences.values, "mean", lengths=lengths, axis=0, unsafe=True)
+    offsets = sequences.offsets
+    return torch.segment_reduce(sequences.values, "mean", offsets=offsets, axis=0, unsafe=True)
 
 
 def orthonormal_projection(size: int, dim: int) -> nn.Module:
@@ -268,6 +268,13 @@ class Dot(Similarity):
 
 class Cosine(Dot):
     """x · y / (‖x‖ ‖y‖), within [-1, 1], and 0 if a vector is zero (paper, eq. 11)."""
+
+    @override
+    def forward(self, r_q: Tensor, r_a: Tensor) -> Tensor:
+        if type(self) is not Cosine or not r_q.is_cuda or r_q.shape != r_a.shape:
+            return super().forward(r_q, r_a)
+        q, a = unit(torch.stack([r_q, r_a]))  # fewer launches
+        return self.pairs(q, a)
 
     @override
     def prepare_questions(self, r_q: Tensor) -> Tensor:

@@ -76,15 +76,22 @@ class Ragged(NamedTuple):
 
     def padded(self) -> tuple[Tensor, Tensor]:
         """(n, T, ...) values, padded with zeros on the right, and a mask (n, T) bool, false on padding."""
+        (dense,) = self.pad(self.values)
+        mask = torch.arange(dense.shape[1], device=self.offsets.device) < self.lengths[:, None]
+        return dense, mask
+
+    def pad(self, *tensors: Tensor) -> list[Tensor]:
+        """(n, T, ...) of each tensor (N, ...) of values of these sequences, padded as by ``padded``."""
         count, longest = len(self.sizes), int(self.sizes.max())
-        mask = torch.arange(longest, device=self.offsets.device) < self.lengths[:, None]  # (n, T)
-        flat = self.values.new_zeros(count * longest, *self.values.shape[1:])
-        dense = flat.index_copy(0, self.slots(longest), self.values)
-        return dense.view(count, longest, *self.values.shape[1:]), mask
+        slots, dense = self.slots(longest), []
+        for values in tensors:
+            flat = values.new_zeros(count * longest, *values.shape[1:]).index_copy(0, slots, values)
+            dense.append(flat.unflatten(0, (count, longest)))
+        return dense
 
     def slots(self, width: int) -> Tensor:
         """(N,) int64 index of each element after padding to ``width`` and flattening."""
-        if self._is_indexed_on_host(len(self.values)):
+        if self.is_indexed_on_host(len(self.values)):
             return send(rows_of(np.arange(len(self.sizes)) * width, self.sizes), self.offsets.device)
         starts = torch.arange(len(self.sizes), device=self.offsets.device) * width
         return self.row_numbers() + self.spread(starts - self.offsets[:-1])
@@ -95,7 +102,7 @@ class Ragged(NamedTuple):
 
     def owners(self) -> Tensor:
         """(N,) int64 index of the sequence of each element."""
-        if self._is_indexed_on_host(len(self.values)):
+        if self.is_indexed_on_host(len(self.values)):
             return send(np.repeat(np.arange(len(self.sizes)), self.sizes), self.offsets.device)
         return torch.repeat_interleave(self.lengths, output_size=len(self.values))
 
@@ -124,14 +131,19 @@ class Ragged(NamedTuple):
 
     def positions(self) -> tuple[Tensor, Tensor]:
         """(N,) int64 position of each element in its sequence, and (N,) int64 length of that sequence."""
-        if self._is_indexed_on_host(len(self.values)):
+        if self.is_indexed_on_host(len(self.values)):
             positions = rows_of(np.zeros_like(self.sizes), self.sizes)
             both = send(np.stack([positions, np.repeat(self.sizes, self.sizes)]), self.offsets.device)
             return both[0], both[1]
         owners = self.owners()
         return self.row_numbers() - self.offsets[owners], self.lengths[owners]
 
-    def _is_indexed_on_host(self, indices: int) -> bool:
+    def on_host(self) -> "Ragged":
+        """Return the same sequences on the host, with uninitialized values, to compute indices."""
+        return Ragged.of_sizes(torch.empty(len(self.values)), self.sizes)
+
+    def is_indexed_on_host(self, indices: int) -> bool:
+        """Whether the host computes so many indices for a GPU."""
         return self.offsets.is_cuda and indices <= HOST_INDICES
 
     def _rows(self, sequences: np.ndarray) -> tuple[Tensor, Tensor]:
@@ -139,7 +151,7 @@ class Ragged(NamedTuple):
         device = self.offsets.device
         ends = np.cumsum(self.sizes[sequences])
         total = int(ends[-1]) if len(ends) else 0
-        on_host = self._is_indexed_on_host(total)
+        on_host = self.is_indexed_on_host(total)
         starts = np.cumsum(self.sizes) - self.sizes
         last = rows_of(starts[sequences], self.sizes[sequences]) if on_host else sequences
         sent = send(np.concatenate([np.zeros(1, dtype=np.int64), ends, last]), device)

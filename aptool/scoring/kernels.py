@@ -550,7 +550,7 @@ def _score_padded(questions: Ragged, sharpness: float, batch: PaddedPairs) -> Te
         tokens.values, questions.values, tokens.offsets[:-1], mode="sum", per_sample_weights=sigma_q
     )  # eq. 17: (P, c)
     weights = batch.pairs.with_values(sigma_a)
-    r_a = (weights.padded()[0] @ batch.answers).flatten(0, 1)  # eq. 18: (B · most, c)
+    r_a = (weights.pad(sigma_a)[0] @ batch.answers).flatten(0, 1)  # eq. 18: (B · most, c)
     return cosines(r_q, r_a.index_select(0, weights.slots(int(weights.sizes.max()))))  # eq. 11
 
 

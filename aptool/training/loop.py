@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Generator, Iterator
 from datetime import timedelta
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -264,10 +265,10 @@ def _step(training: Training, batch: np.ndarray, rate: float) -> Tensor:
     for minibatch in np.split(batch, range(options.minibatch, len(batch), options.minibatch)):
         losses = batch_losses(ranker, training.examples, minibatch, options, group)
         weight = MinibatchShard(group, len(minibatch)).weight
-        (losses.sum() * (weight / len(batch))).backward()
-        losses = losses.detach()
-        parts.append(torch.stack([losses.sum(), (losses > 0).sum().to(losses.dtype)]) * weight)
-    totals = all_reduce_gradients(group, trainable_parameters(ranker), torch.stack(parts).sum(0))
+        total, active = losses.sum(), (losses > 0).sum(dtype=losses.dtype)
+        (total * (weight / len(batch))).backward()
+        parts.append(torch.stack([total.detach(), active]) * weight)
+    totals = all_reduce_gradients(group, trainable_parameters(ranker), reduce(torch.add, parts))
     if options.clip:
         clip_gradients(ranker, options.clip)
     for optimizer in training.optimizers:
@@ -353,11 +354,11 @@ class LazyAdam(torch.optim.Optimizer):
                 state["step"] += 1
                 mean, square, gradient = state["exp_avg"], state["exp_avg_sq"], parameter.grad
                 touched = (gradient != 0).any(1, keepdim=True)  # (n, 1)
-                mean.add_((gradient - mean) * (1 - beta1) * touched)
-                square.add_((gradient * gradient - square) * (1 - beta2) * touched)
+                mean.lerp_(gradient, touched * (1 - beta1))
+                square.lerp_(gradient * gradient, touched * (1 - beta2))
                 corrections = 1 - beta1 ** state["step"], 1 - beta2 ** state["step"]
                 rate = group["lr"] * corrections[1] ** 0.5 / corrections[0]
-                parameter.sub_(mean / (square.sqrt() + group["eps"]) * touched * rate)
+                parameter.addcdiv_(mean * touched, square.sqrt().add_(group["eps"]), value=-rate)
 
 
 def trainable_parameters(ranker: nn.Module) -> list[nn.Parameter]:

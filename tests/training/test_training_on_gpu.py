@@ -4,6 +4,7 @@ import copy
 from dataclasses import replace
 from itertools import product
 
+import numpy as np
 import pytest
 import torch
 from published import PUBLISHED, published_ranker, with_words
@@ -12,19 +13,18 @@ from small_training import ADAM, POSITIVES, SGD, always, train
 from tiny import OVER_STATES, SYSTEMS, pooled, ranker, training_set
 from torch import nn
 
+from aptool.config import load_recipe
 from aptool.errors import AptoolError
 from aptool.training import loop
 from aptool.training.loop import LazyAdam
 
+LATE = ("maxsim", "mean-maxsim")
 RECIPES = {
     "sgd": SGD,
     "adam, clipped": replace(ADAM, clip=5.0),
     "in batch": replace(ADAM, in_batch=True),
     "no mining": replace(ADAM, sampled_negatives=1, clip=5.0, minibatch=1),
 }
-
-
-LATE = ("maxsim", "mean-maxsim")
 
 
 def assert_same_weights(actual, expected):
@@ -87,34 +87,34 @@ def test_deterministic_training_launches_only_deterministic_kernels(name):
     assert_same_weights(other, system)
 
 
+def costs(name, positives, options):  # waits and launches of an epoch of a tiny system
+    with SimulatedGpu() as gpu:
+        system = ranker(name, words=60, dim=6, size=4).to("cuda")
+        gpu.reset()
+        train(system, training_set(positives, 12), replace(options, epochs=1), seed=0, evaluate=always(0.5))
+    return np.array([gpu.waits.total(), gpu.launches])
+
+
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_an_update_without_mining_does_not_wait(name):
-    # More updates per epoch add no waits.
-    waits = []
-    for pairs in (3, len(POSITIVES)):
-        with SimulatedGpu() as gpu:
-            system = ranker(name, words=60, dim=6, size=4).to("cuda")
-            examples = training_set(POSITIVES[:pairs], 12)
-            gpu.reset()
-            train(system, examples, replace(RECIPES["no mining"], epochs=1), seed=0, evaluate=always(0.5))
-        waits.append(gpu.waits.total())
+    waits, _ = costs(name, POSITIVES, RECIPES["no mining"]) - costs(name, POSITIVES[:3], RECIPES["no mining"])
 
-    assert waits[1] == waits[0], gpu.waits
+    assert waits == 0
 
 
 def test_a_round_of_mining_waits_once():
-    options = replace(ADAM, epochs=1, clip=5.0, minibatch=2)
-    waits = []
-    for interval in (1, 100):
-        with SimulatedGpu() as gpu:
-            system = ranker("ap-cnn", words=60, dim=6, size=4).to("cuda")
-            gpu.reset()
-            examples = training_set(POSITIVES, 12)
-            train(system, examples, replace(options, mining_interval=interval), seed=0, evaluate=always(0.5))
-        waits.append(gpu.waits.total())
+    options = replace(ADAM, clip=5.0, minibatch=2)
+    often, once = (costs("ap-cnn", POSITIVES, replace(options, mining_interval=n)) for n in (1, 100))
 
-    rounds = -(-sum(map(len, POSITIVES)) // 2)
-    assert waits[0] - waits[1] == rounds - 1, gpu.waits
+    assert often[0] - once[0] == -(-sum(map(len, POSITIVES)) // 2) - 1
+
+
+@pytest.mark.parametrize("preset", ["ap-cnn", "ap-cnn-paper"])
+def test_an_update_launches_few_operations(preset):
+    options = replace(load_recipe(preset).training, minibatch=1, negatives="corpus", sampled_negatives=1)
+    few, many = (costs("ap-cnn", positives, options) for positives in (POSITIVES[:3], POSITIVES))
+
+    assert many[1] - few[1] <= 140 * sum(map(len, POSITIVES[3:]))
 
 
 def test_updates_of_dense_gradients_are_those_of_sparse_ones():
