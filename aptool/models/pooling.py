@@ -7,10 +7,10 @@ A similarity is computed in three steps: per question, per answer and per pair. 
 two once per text.
 """
 
+import warnings
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,11 +22,13 @@ from typing_extensions import override
 from aptool.config import NoOptions, bounded
 from aptool.models.ragged import Ragged
 
+# At the first sparse tensor of a process, PyTorch warns that they are in beta. This is the first one.
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    torch.sparse_csr_tensor([0], [], [], (0, 0))
+
 # Minimum norm that a vector is divided by.
 EPSILON = 1e-8
-
-# Elements per run of sequences of equal length from which a reduction per run is faster.
-_LONG_RUN = 1 << 13
 
 # Minimum squared distance: the square root has no gradient at 0.
 _MIN_SQUARE = 1e-12
@@ -170,33 +172,17 @@ def _shares_of_maxima(states: Ragged) -> Tensor:
 
 def segment_max(values: Tensor, sequences: Ragged) -> Tensor:
     """(n, ...) maximum of ``values`` (N, ...) over each of n sequences."""
-    if values.numel() >= _LONG_RUN and not (values.is_cuda or values.requires_grad):
-        sizes = sequences.sizes
-        starts = np.flatnonzero(np.diff(sizes, prepend=-1))  # of runs of equal length
-        if values.numel() >= _LONG_RUN * len(starts):
-            return _max_of_runs(values, sizes[starts], np.diff(starts, append=len(sizes)))
-    # unsafe: verifying the lengths would synchronize with the GPU.
-    return torch.segment_reduce(values, "max", offsets=sequences.offsets, axis=0, unsafe=True)
-
-
-def _max_of_runs(values: Tensor, lengths: np.ndarray, counts: np.ndarray) -> Tensor:
-    """``segment_max`` of runs of (R,) counts of sequences of (R,) lengths: up to 15 times as fast."""
-    maximum = _max_of_bits if values.dtype == torch.bfloat16 else partial(torch.amax, dim=1)
-    runs, shapes = values.split((counts * lengths).tolist()), np.stack([counts, lengths], axis=1).tolist()
-    return torch.cat([maximum(run.unflatten(0, shape)) for run, shape in zip(runs, shapes, strict=True)])
-
-
-def _max_of_bits(run: Tensor) -> Tensor:
-    """``amax(1)`` of bf16, from its bits: whole numbers are compared four times as fast.
-
-    As whole numbers, the bits of non-negative numbers have their order. Those of negative numbers have the
-    opposite order, and are negative.
-    """
-    bits = run.view(torch.int16)
-    largest = bits.amax(1)
-    if (largest < 0).any():
-        largest = torch.where(largest < 0, bits.amin(1), largest)
-    return largest.view(torch.bfloat16)
+    offsets = sequences.offsets
+    if values.is_cuda or values.requires_grad:
+        # unsafe: verifying the offsets would synchronize with the GPU.
+        return torch.segment_reduce(values, "max", offsets=offsets, axis=0, unsafe=True)
+    # The product with a sparse matrix of ones, whose reduction is a maximum instead of a sum, takes a fourth
+    # to a fourteenth of the time.
+    count = len(values)
+    ones = torch.sparse_csr_tensor(
+        offsets, torch.arange(count), values.new_ones(count), (len(offsets) - 1, count)
+    )
+    return torch.sparse.mm(ones, values.flatten(1), reduce="amax").unflatten(1, values.shape[1:])
 
 
 def segment_mean(sequences: Ragged) -> Tensor:

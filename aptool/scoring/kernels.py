@@ -491,7 +491,7 @@ def _by_answer(questions: EncodedQuestions, answers: EncodedAnswers, pairs: Pair
     G = G.float()
     is_token = torch.from_numpy(rows_of(np.cumsum(padded) - padded, sizes))
     sigma_q = _weights(G.amax(1)[is_token].tanh_(), questions.sharpness)  # eq. 14 and 16: of every token
-    g_a = torch.segment_reduce(G, "max", lengths=torch.from_numpy(padded), axis=0, unsafe=True)
+    g_a = segment_max(G, Ragged.of_sizes(G, padded))
     sigma_a = _weights(g_a.tanh_(), questions.sharpness)  # eq. 15 and 16: (P, L)
     sigma_a *= torch.arange(A.shape[1]) < torch.from_numpy(np.repeat(answers.lengths, counts))[:, None]
     r_a = torch.empty(len(sizes), A.shape[2])
