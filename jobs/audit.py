@@ -26,9 +26,14 @@ ALLOWED = (
 EXCEPTIONS = {"nvidia-": "NVIDIA's libraries, which torch requires where there is a GPU"}
 
 
+def normalized(name: str) -> str:
+    """The name of a package as the index compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
 def required(name: str, extras: frozenset[str], seen: set[str]) -> Iterator[metadata.Distribution]:
     """A package and its installed dependencies."""
-    key = re.sub(r"[-_.]+", "-", name).lower()
+    key = normalized(name)
     if key in seen:
         return
     seen.add(key)
@@ -66,15 +71,18 @@ def licences(package: metadata.Distribution) -> list[str]:
 def check_licences() -> int:
     """Print each package with a licence that is not allowed; return their number."""
     extras = frozenset(metadata.metadata("aptool").get_all("Provides-Extra") or [])
-    bad = tried = 0
-    for package in required("aptool", extras, set()):
-        tried += 1
+    seen: set[str] = set()
+    packages = list(required("aptool", extras, seen))
+    bad = 0
+    for package in packages:
         name = package.metadata["Name"]
         refused = [licence for licence in licences(package) if licence not in ALLOWED]
         if refused and not name.startswith(tuple(EXCEPTIONS)):
             bad += 1
             print(f"{name} {package.version}: {', '.join(refused)}: expected a licence of jobs/audit.py")
-    print(f"licences: {tried} packages, {bad} with one that is not allowed")
+    absent = sorted(seen.difference(normalized(package.metadata["Name"]) for package in packages))
+    print(f"not installed, licences not checked: {', '.join(absent) or 'none'}")
+    print(f"licences: {len(packages)} packages, {bad} with one that is not allowed")
     return bad
 
 
