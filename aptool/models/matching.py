@@ -36,7 +36,7 @@ class MaxSimPooling(Pooling):
     @override
     def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
         questions, answers = self.stored_rows(questions), self.stored_rows(answers)
-        Q, _ = questions.padded()  # (n, M, c)
+        (Q,) = questions.pad(questions.values)  # (n, M, c)
         A, mask = answers.padded()  # (n, L, c), (n, L)
         matched = self.match(Q @ A.transpose(1, 2), mask[:, None]).flatten(0, 1)  # (n M, k)
         return self.score(questions.with_values(matched.index_select(0, questions.slots(Q.shape[1]))))

@@ -165,7 +165,7 @@ class JointPooling(Pooling):
     @override
     def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
         joined = self._joined(questions, answers)
-        dense, _ = joined.padded()  # (n, T, d)
+        (dense,) = joined.pad(joined.values)  # (n, T, d)
         lengths = torch.from_numpy(joined.sizes)
         packed = pack_padded_sequence(dense, lengths, batch_first=True, enforce_sorted=False)
         states, _ = pad_packed_sequence(self.lstm(packed)[0], batch_first=True)  # (n, T, 2 H), padded with 0
@@ -242,7 +242,7 @@ class AlignmentPooling(Pooling):
         columns = []
         for texts, best, mask in ((questions, best_q, mask_q), (answers, best_a, mask_a)):
             length = mask.sum(1)
-            importance = texts.with_values(texts.values @ self.v).padded()[0]
+            (importance,) = texts.pad(texts.values @ self.v)
             weights = importance.masked_fill(~mask, -torch.inf).softmax(1)
             dissimilarity = (1 - best) * mask
             columns += [

@@ -257,7 +257,7 @@ class Cosine(Dot):
 
     @override
     def forward(self, r_q: Tensor, r_a: Tensor) -> Tensor:
-        if type(self) is not Cosine or not r_q.is_cuda or r_q.shape != r_a.shape:
+        if not self.is_cosine or not r_q.is_cuda or r_q.shape != r_a.shape:
             return super().forward(r_q, r_a)
         q, a = unit(torch.stack([r_q, r_a]))  # fewer launches
         return self.pairs(q, a)

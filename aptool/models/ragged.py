@@ -81,7 +81,7 @@ class Ragged(NamedTuple):
         return dense, mask
 
     def pad(self, *tensors: Tensor) -> list[Tensor]:
-        """(n, T, ...) of each tensor (N, ...) of values of these sequences, padded as by ``padded``."""
+        """(n, T, ...) each tensor (N, ...) of values of these sequences, padded with zeros on the right."""
         count, longest = len(self.sizes), int(self.sizes.max())
         slots, dense = self.slots(longest), []
         for values in tensors:

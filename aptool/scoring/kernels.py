@@ -549,9 +549,9 @@ def _score_padded(questions: Ragged, sharpness: float, batch: PaddedPairs) -> Te
     r_q = F.embedding_bag(
         tokens.values, questions.values, tokens.offsets[:-1], mode="sum", per_sample_weights=sigma_q
     )  # eq. 17: (P, c)
-    weights = batch.pairs.with_values(sigma_a)
-    r_a = (weights.pad(sigma_a)[0] @ batch.answers).flatten(0, 1)  # eq. 18: (B · most, c)
-    return cosines(r_q, r_a.index_select(0, weights.slots(int(weights.sizes.max()))))  # eq. 11
+    (weights,) = batch.pairs.pad(sigma_a)  # (B, most, L)
+    r_a = (weights @ batch.answers).flatten(0, 1)  # eq. 18: (B · most, c)
+    return cosines(r_q, r_a.index_select(0, batch.pairs.slots(weights.shape[1])))  # eq. 11
 
 
 # By the exact type of a pooling. Any other one, also a subclass, is scored by its own ``score_pairs``.
