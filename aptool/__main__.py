@@ -4,6 +4,7 @@ The exit code is 130 or 143. A signal during imports is handled here too, since 
 replace or lose the exception.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -13,11 +14,15 @@ from typing import NoReturn
 # Signals that end a command: the line on stderr and the exit code, 128 and the number of the signal.
 ENDS = {signal.SIGINT: ("interrupted", 130), signal.SIGTERM: ("terminated", 143)}
 
+# New objects per search for garbage cycles. Imports create many objects and hardly any garbage.
+OBJECTS_PER_SEARCH = 100_000
+
 _received: list[int] = []
 
 
 def main() -> NoReturn:
     """Run the command line and exit."""
+    gc.set_threshold(OBJECTS_PER_SEARCH)
     _open_closed_streams()
     for number in ENDS:
         signal.signal(number, _end)  # no output exists yet
@@ -37,6 +42,7 @@ def main() -> NoReturn:
         _flush()
         if _received and isinstance(stop.code, int):  # threads of Ray may crash while the interpreter ends
             os._exit(stop.code)
+        gc.freeze()  # the interpreter would search all objects for cycles when it ends
         raise
     except Exception:
         if _received:
