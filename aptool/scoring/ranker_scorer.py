@@ -148,8 +148,8 @@ class RankerScorer:
             cast = ranker.in_bf16() if precision == "bf16" else ranker
             self._encode = cast.inference_encoder(expected_tokens)
             self._kernel = kernel_for(cast.pooling)
-        looks_up = ranker.reads_table and self._kernel.stores_states and self._device.type == "cpu"
-        self._cache = AnswerCache(0 if looks_up else cache_bytes)
+        self._looks_up = ranker.reads_table and self._kernel.stores_states and self._device.type == "cpu"
+        self._cache = AnswerCache(0 if self._looks_up else cache_bytes)
         self._ranker = ranker
 
     @memory_for("scoring", MEMORY_HINT)
@@ -190,7 +190,7 @@ class RankerScorer:
         present, order, starts = group_by_answer(lengths, pair_answer)
         by_answer = self._kernel.groups_by_answer(pair_answer)
         pair_question = pair_question[order]
-        batches = 1 if is_shared(present, pair_answer) else BATCHES_PER_WINDOW
+        batches = 1 if self._looks_up or is_shared(present, pair_answer) else BATCHES_PER_WINDOW
         windows = blocks_of(lengths[present], self._window(lengths[present], batches))
         prepared_questions = self._prepare_questions(questions)
         features_of = self._ranker.features_of(questions, answers)
@@ -254,7 +254,8 @@ class RankerScorer:
         lengths = answers.lengths[rows]
         batches, batch, starts, counts = self._cache.get(keys)
         missing = np.flatnonzero(batch < 0)
-        missing = missing[np.argsort(lengths[missing], kind="stable")]
+        if not self._looks_up:  # looking up pads nothing, and answers in order are not copied
+            missing = missing[np.argsort(lengths[missing], kind="stable")]
         for block in blocks_of(lengths[missing], self._batch):
             positions = missing[block]
             encoded = self._encode_answers(answers.take(rows[positions]))
