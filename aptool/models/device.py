@@ -18,9 +18,16 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from aptool.environment import BATCH_SIZES, GIB, BatchSizes
 from aptool.errors import AptoolError, UsageError, first_line, one_line
+
+# MKL chooses the code of each of these functions when it is first called. If threads call it at the same
+# time, one of them may compute half of the digits (PyTorch issue 188792), so the first calls are made here.
+for _function in (torch.tanh, torch.exp, torch.log, torch.sqrt, torch.sin, torch.cos, torch.erf, F.gelu):
+    for _type in (torch.float32, torch.float64):
+        _function(torch.ones(1, dtype=_type))
 
 # Parts of messages of PyTorch's out-of-memory errors without a type: CPU, CUDA, cuBLAS and cuDNN.
 _OUT_OF_MEMORY = ("DefaultCPUAllocator", "CUDA error: out of memory", "_STATUS_ALLOC_FAILED")
