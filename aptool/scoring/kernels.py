@@ -62,6 +62,9 @@ SHAPE = 64
 # Pairs per block: few enough that their vectors stay in the cache of a core until they are compared.
 PAIRS_PER_BLOCK = 1024
 
+# Rows of answers per block of questions: enough questions to share the operations after their products.
+ROWS_OF_QUESTIONS = 8192
+
 # Number of answers that are planned together.
 _PLANNED = 4096
 
@@ -506,31 +509,47 @@ def _by_answer(questions: EncodedQuestions, answers: EncodedAnswers, pairs: Pair
 
 
 def _by_question(questions: EncodedQuestions, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
-    """Compute one product per question, with the tokens of all its K answers, which are in one batch."""
-    states, projected, _, sharpness = questions
-    pair_answers = pairs.answers
+    """(P,) scores of pairs, in blocks of questions; the answers are in one batch."""
     order = np.argsort(pairs.questions, kind="stable")
-    present, firsts = np.unique(pairs.questions[order], return_index=True)
-    offsets = states.sizes.cumsum()
-    scores = torch.empty(len(order))
-    for question, members in zip(present.tolist(), np.split(order, firsts[1:]), strict=True):
-        end = int(offsets[question])
-        begin = end - int(states.sizes[question])
-        partners = pair_answers[members]
-        A = answers.select(partners).ragged()  # values (S, c)
-        A = A.with_values(A.values.float())
-        lengths = torch.from_numpy(answers.lengths[partners])
-        G = A.values @ projected[begin:end].T  # eq. 13 before its tanh, transposed: (S, M)
-        g_q = segment_max(G, A).tanh()  # eq. 14: (K, M)
-        sigma_q = (g_q * sharpness if sharpness != 1 else g_q).softmax(1)  # eq. 16: (K, M)
-        r_q = sigma_q @ states.values[begin:end]  # eq. 17: (K, c)
-        is_token = A.positions()[0] < A.spread(lengths)
-        sigma_a = _weights(G.amax(1).tanh(), sharpness) * is_token  # eq. 15 and 16: (S,)
-        r_a = F.embedding_bag(
-            A.row_numbers(), A.values, A.offsets[:-1], mode="sum", per_sample_weights=sigma_a
-        )  # eq. 18: (K, c)
-        scores[torch.from_numpy(members)] = cosines(r_q, r_a)  # eq. 11
-    return scores
+    question, chosen = pairs.questions[order], answers.select(pairs.answers[order])
+    firsts = np.flatnonzero(np.diff(question, prepend=-1))  # the first pair of each question
+    rows = np.add.reduceat(chosen.counts, firsts)  # of the answers of each question
+    cuts = firsts[1:][np.diff((np.cumsum(rows) - rows) // ROWS_OF_QUESTIONS) > 0]
+    scores = [
+        _of_questions(questions, chosen.select(np.arange(first, last)), question[first:last])
+        for first, last in pairwise([0, *cuts.tolist(), len(order)])
+    ]
+    return torch.cat(scores)[torch.from_numpy(np.argsort(order))]
+
+
+def _of_questions(questions: EncodedQuestions, answers: EncodedAnswers, question: np.ndarray) -> Tensor:
+    """(P,) scores of P answers, each with one of n questions, in ascending order of the questions.
+
+    Each question takes one product with the S rows of all its K answers.
+    """
+    states, projected, _, sharpness = questions
+    present, counts = np.unique(question, return_counts=True)  # (n,), (n,) answers per question
+    sizes = states.sizes[present]
+    tokens = list(zip((states.sizes.cumsum()[present] - sizes).tolist(), sizes.tolist(), strict=True))
+    A = answers.ragged()  # values (S, c)
+    A = A.with_values(A.values.float())
+    # Eq. 13 before its tanh, transposed: (S, M); -inf beyond the tokens of a question changes no maximum.
+    G = torch.full((len(A.values), int(sizes.max())), -torch.inf)
+    splits = np.add.reduceat(A.sizes, np.cumsum(counts) - counts).tolist()
+    for (first, size), rows, result in zip(tokens, A.values.split(splits), G.split(splits), strict=True):
+        torch.mm(rows, projected.narrow(0, first, size).T, out=result.narrow(1, 0, size))
+    g_q = segment_max(G, A).tanh_()  # eq. 14: (P, M)
+    r_q = torch.empty(len(question), states.values.shape[1])
+    splits = counts.tolist()
+    for (first, size), g, result in zip(tokens, g_q.split(splits), r_q.split(splits), strict=True):
+        sigma_q = (g.narrow(1, 0, size) * sharpness).softmax(1)  # eq. 16: (K, M)
+        torch.mm(sigma_q, states.values.narrow(0, first, size), out=result)  # eq. 17: (K, c)
+    is_token = A.positions()[0] < A.spread(torch.from_numpy(answers.lengths))
+    sigma_a = _weights(G.amax(1).tanh_(), sharpness) * is_token  # eq. 15 and 16: (S,)
+    r_a = F.embedding_bag(
+        A.row_numbers(), A.values, A.offsets[:-1], mode="sum", per_sample_weights=sigma_a
+    )  # eq. 18: (P, c)
+    return cosines(r_q, r_a)  # eq. 11
 
 
 def _weights(g: Tensor, sharpness: float) -> Tensor:

@@ -61,10 +61,10 @@ def test_equal_to_the_definition_on_any_texts(name, batch, tokens, shared, block
     system = system_of(name)
     system.pooling.sharpness = sharpness
     arguments = questions, answers, pairs[:, 0], pairs[:, 1]
-    with mock.patch.multiple(kernels, SHARED=shared, PAIRS_PER_BLOCK=block, multiplies_bf16=lambda: True):
+    blocks = {"SHARED": shared, "PAIRS_PER_BLOCK": block, "ROWS_OF_QUESTIONS": block}
+    with mock.patch.multiple(kernels, multiplies_bf16=lambda: True, **blocks):
         scores = RankerScorer(system, tokens_per_batch=tokens).score(*arguments)
         rounded = RankerScorer(system, precision="bf16", tokens_per_batch=tokens).score(*arguments)
-
     expected = defined(system, questions, answers, pairs)
     with torch.inference_mode():  # all pairs, as training compares them
         every = system.score_matrix(*(system.encode(Ragged.of(side)) for side in (questions, answers)))
