@@ -1,6 +1,6 @@
 """Pairs per second of the scorer, from token ids to scores, compared with scoring pair by pair.
 
-    python -m bench.scoring [--scale 0.2] [--repeats 5] [--device cuda] [--record FILE]
+    python -m bench.scoring [--shape wikiqa] [--scale 0.2] [--repeats 5] [--device cuda] [--record FILE]
     python -m bench.scoring --systems others [...]
     python -m bench.scoring --systems transformers [--network FOLDER] [...]
 
@@ -16,9 +16,10 @@
   ``python -m bench.rival`` compares with another library.
 
 The shape is that of InsuranceQA's test1, of which ``--scale`` is the fraction (default 0.2; transformers
-0.02). Times are medians. "Of products" is the share of the scorer's fp32 time that its matrix products would
-take at the rate of one large product. Products of recurrent layers are not counted, so the share is given
-only for attentive pooling.
+0.02), or with ``--shape wikiqa`` that of WikiQA's dev split, times ``--scale`` (default 16). Times are
+medians. "Of products" is the share of the scorer's fp32 time that its matrix products would take at the rate
+of one large product. Products of recurrent layers are not counted, so the share is given only for attentive
+pooling, in InsuranceQA's shape.
 """
 
 import argparse
@@ -87,7 +88,8 @@ def measure(
     torch.manual_seed(0)
     ranker = build_ranker(system_recipe(name), VOCABULARY, 100).eval()
     is_attentive = isinstance(kernels.kernel_for(ranker.pooling), kernels.AttentiveKernel)
-    flops = products(ranker) if is_attentive else 0.0
+    is_shared = len(workload.pair_answer) > len(workload.answers)
+    flops = products(ranker) if is_attentive and is_shared else 0.0
     ranker = ranker.to(device)
     scorers = {kind: RankerScorer(ranker, device=device, precision=kind) for kind in precisions}
     chosen = np.random.default_rng(0).choice(len(workload.pair_question), SAMPLE, replace=False)
@@ -169,7 +171,8 @@ def with_words(workload: Workload) -> Workload:
 
 def beside_pairs(names: Sequence[str], options: argparse.Namespace) -> list[dict[str, Any]]:
     """Print a line per system, beside its reference; return the results."""
-    workload, measured = insuranceqa(options.scale or 0.2), partial(measure, device=options.device)
+    workload = wikiqa(options.scale or 16) if options.shape == "wikiqa" else insuranceqa(options.scale or 0.2)
+    measured = partial(measure, device=options.device)
     if names is OTHERS:
         workload = with_words(workload)
         measured = partial(measured, pairwise=score_by_definition, precisions=("fp32",))
@@ -253,7 +256,8 @@ def main() -> None:
     """Print the table."""
     parser = benchmark_parser(__doc__, 5, device=True)
     parser.add_argument("--systems", choices=["paper", "others", "transformers"], default="paper")
-    parser.add_argument("--scale", type=float, help="fraction of 900,000 pairs (default 0.2, or 0.02)")
+    parser.add_argument("--shape", choices=["insuranceqa", "wikiqa"], default="insuranceqa")
+    parser.add_argument("--scale", type=float, help="of the shape (default 0.2, 0.02 or 16)")
     parser.add_argument("--network", type=Path, help="folder of a network in the Hugging Face layout")
     options = parser.parse_args()
     print(setting(options))

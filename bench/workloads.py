@@ -45,14 +45,18 @@ def insuranceqa(scale: float, seed: int = 0) -> Workload:
     )
 
 
-def wikiqa(seed: int = 0) -> Workload:
-    """WikiQA's dev split: 126 questions of 7 words, each with 9 unshared answers of 25 words."""
+def wikiqa(scale: float = 1, seed: int = 0) -> Workload:
+    """WikiQA's dev split: 126 questions of 7 words, each with 9 unshared answers of 25 words.
+
+    ``scale`` applies to questions and answers.
+    """
     generator = np.random.default_rng(seed)
+    questions = round(126 * scale)
     return Workload(
-        texts(126, 7, 0.35, generator),
-        texts(126 * 9, 25, 0.5, generator),
-        np.repeat(np.arange(126), 9),
-        np.arange(126 * 9),
+        texts(questions, 7, 0.35, generator),
+        texts(questions * 9, 25, 0.5, generator),
+        np.repeat(np.arange(questions), 9),
+        np.arange(questions * 9),
     )
 
 
