@@ -525,13 +525,13 @@ def _by_question(questions: EncodedQuestions, answers: EncodedAnswers, pairs: Pa
 def _of_questions(questions: EncodedQuestions, answers: EncodedAnswers, question: np.ndarray) -> Tensor:
     """(P,) scores of P answers, each with one of n questions, in ascending order of the questions.
 
-    Each question takes one product with the S rows of all its K answers.
+    Each question takes one product with the rows of all its K answers; other operations are shared.
     """
     states, projected, _, sharpness = questions
     present, counts = np.unique(question, return_counts=True)  # (n,), (n,) answers per question
     sizes = states.sizes[present]
     tokens = list(zip((states.sizes.cumsum()[present] - sizes).tolist(), sizes.tolist(), strict=True))
-    A = answers.ragged()  # values (S, c)
+    A = answers.ragged()  # values (S, c): the rows of all answers
     A = A.with_values(A.values.float())
     # Eq. 13 before its tanh, transposed: (S, M); -inf beyond the tokens of a question changes no maximum.
     G = torch.full((len(A.values), int(sizes.max())), -torch.inf)

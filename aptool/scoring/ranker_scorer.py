@@ -27,8 +27,8 @@ Precision = Literal["fp32", "bf16"]
 T = TypeVar("T")
 R = TypeVar("R")
 
-# If pools do not share answers, a window of pairs has this many batches: answers of similar length are
-# encoded together, and the pairs of a question stay together.
+# If pools do not share answers, and encoding pads them, a window of pairs has this many batches: answers of
+# similar length are encoded together, and the pairs of a question stay together.
 BATCHES_PER_WINDOW = 4
 
 # The key of an answer that is not cached.
