@@ -14,7 +14,7 @@ from typing import NoReturn
 # Signals that end a command: the line on stderr and the exit code, 128 and the number of the signal.
 ENDS = {signal.SIGINT: ("interrupted", 130), signal.SIGTERM: ("terminated", 143)}
 
-# New objects per search for garbage cycles. Imports create many objects and hardly any garbage.
+# New objects per search for garbage cycles. Imports and syntax trees have many objects and hardly any cycles.
 OBJECTS_PER_SEARCH = 100_000
 
 _received: list[int] = []

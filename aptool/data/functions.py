@@ -7,7 +7,6 @@ versions give the same bytes on every machine.
 """
 
 import ast
-import gc
 import importlib.metadata
 import importlib.util
 import itertools
@@ -195,20 +194,16 @@ def _read(sources: Iterable[SourceFile], limit: int | None) -> tuple[Splits, Dro
     dropped: Dropped = defaultdict(Counter)
     splits: Splits = {}
     logger.info(f"reading the functions of {sum(map(len, files.values())):,} Python files")
-    gc.disable()  # syntax trees have no cycles: parsing takes half the time
-    try:
-        for split, share in SHARES.items():
-            size = None if limit is None else round(share * limit)
-            functions: list[Function] = []
-            for source in files[split]:
-                if size is not None and len(functions) >= _READ_PER_SELECTED * size:
-                    break
-                functions += read_functions(source, dropped[split])
-            functions.sort(key=lambda function: near_copies.hash_of(function.name))
-            splits[split] = functions[:size]
-            dropped[split]["functions_beyond_limit_dropped"] += len(functions) - len(splits[split])
-    finally:
-        gc.enable()
+    for split, share in SHARES.items():
+        size = None if limit is None else round(share * limit)
+        functions: list[Function] = []
+        for source in files[split]:
+            if size is not None and len(functions) >= _READ_PER_SELECTED * size:
+                break
+            functions += read_functions(source, dropped[split])
+        functions.sort(key=lambda function: near_copies.hash_of(function.name))
+        splits[split] = functions[:size]
+        dropped[split]["functions_beyond_limit_dropped"] += len(functions) - len(splits[split])
     return splits, dropped
 
 
